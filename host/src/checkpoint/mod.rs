@@ -1,0 +1,3 @@
+//! Checkpoints: what a turn left behind, as packs of content and pages under one small root record.
+
+pub mod root;

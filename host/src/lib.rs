@@ -1,0 +1,23 @@
+//! Landfall runs agents as WebAssembly components, in turns, on a repository pinned to a commit, with a filesystem that outlives the machine.
+//!
+//! See `ARCHITECTURE.md` for the way of a turn through the modules. This library never prints, reads the environment or parses flags.
+
+pub mod capability;
+pub mod checkpoint;
+pub mod clock;
+pub mod component;
+pub mod config;
+pub mod error;
+pub mod host;
+pub mod id;
+pub mod policy;
+pub mod random;
+pub mod repository;
+pub mod secret;
+pub mod session;
+pub mod store;
+pub mod trigger;
+pub mod turn;
+pub mod workspace;
+
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,12 @@
+//! The integration tests: one binary, one file per subject. A file that isn't listed here fails [`every_file_is_listed`].
+
+#[test]
+fn every_file_is_listed() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("it");
+    let main = std::fs::read_to_string(here.join("main.rs")).unwrap();
+    for entry in std::fs::read_dir(&here).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let subject = name.trim_end_matches(".rs");
+        assert!(subject == "main" || main.contains(&format!("\nmod {subject};")), "tests/it/{name} isn't listed in tests/it/main.rs");
+    }
+}
