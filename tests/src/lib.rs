@@ -1,1 +1,4 @@
-//! x
+//! What the tests stand on: guests, tools and fixtures.
+
+pub mod guests;
+pub mod tools;

@@ -1,1 +1,45 @@
-fn main(){}
+//! The project's tasks: `cargo xtask setup | guests | test | demo`.
+//!
+//! It has few dependencies, so that it builds in seconds on a machine that has nothing yet.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for people at a terminal")]
+
+mod command;
+mod demo;
+mod guests;
+mod places;
+mod setup;
+mod test;
+mod toolchain;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  setup    installs what the build and the tests need beside Rust; quiet when nothing is missing
+  guests   builds the guests into <target>/components
+  test     everything that CI runs
+  demo     the main job, on an embedded store";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let task = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let done = match task.as_str() {
+        "setup" => setup::all(),
+        "guests" => guests::task(),
+        "test" => test::run(&rest),
+        "demo" => demo::run(&rest),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {task}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
