@@ -1,0 +1,163 @@
+//! The configuration: `landfall.toml` as data, checked as a whole, with errors that name file, line and the nearest right name.
+
+mod parse;
+mod units;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use units::{parse_bytes, parse_span};
+
+use crate::error::Result;
+use crate::id::AgentName;
+
+/// Everything that `landfall.toml` says.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Where the store is: an URL, or none for the embedded one in `.landfall/store` beside the file.
+    pub store: Option<String>,
+    /// The agents by name.
+    pub agents: BTreeMap<AgentName, Agent>,
+    /// The credentials that the operator named, without their values.
+    pub credentials: BTreeMap<String, Credential>,
+    /// What any agent may have at most, when there is such a section.
+    pub policy: Option<Policy>,
+}
+
+/// One agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// The component's file; relative paths were joined to the folder of the config.
+    pub component: PathBuf,
+    /// The repository its sessions stand on.
+    pub repository: Option<Repository>,
+    /// Names of the credentials that the host may use for it.
+    pub credentials: Vec<String>,
+    /// What `wasi:config/store` answers.
+    pub config: BTreeMap<String, String>,
+    /// Arguments of a command component, after its name.
+    pub args: Vec<String>,
+    /// Environment variables of a command component. Never secrets: the guest sees them.
+    pub env: BTreeMap<String, String>,
+    /// Its limits.
+    pub limits: Limits,
+    /// Whether a run that was started when its process died is started again (three attempts) or fails.
+    pub on_crash: OnCrash,
+}
+
+/// What happens to a run whose process died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnCrash {
+    /// It starts again from the same checkpoint, at most three times in all.
+    #[default]
+    Retry,
+    /// It has failed.
+    Fail,
+}
+
+/// An agent's repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// The URL: `https://` on any host, or `file://`.
+    pub url: String,
+    /// The branch; none for the remote's HEAD.
+    pub branch: Option<String>,
+    /// A PEM file of certificate authorities to trust for this repository besides the public ones.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A credential that the operator named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Where the binary reads its value.
+    pub source: CredentialSource,
+    /// Where it may be sent: `https://host[:port]`.
+    pub audience: Vec<String>,
+    /// The user name sent with it to a git server.
+    pub user: String,
+}
+
+/// Where a credential's value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// An environment variable of the process; it is removed from the environment once read.
+    Env(String),
+    /// A file.
+    File(PathBuf),
+}
+
+/// What any agent may have at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Patterns of repository URLs, `*` at the end allowed; none: any.
+    pub repositories: Option<Vec<String>>,
+}
+
+/// The limits of an agent. Bytes and spans; the defaults are those of the design.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sum of all memories of the guest, bytes.
+    pub memory: u64,
+    /// Longest turn.
+    pub turn: Duration,
+    /// Entries in one root.
+    pub entries: u64,
+    /// Bytes in one root.
+    pub workspace: u64,
+    /// Bytes in one file.
+    pub file: u64,
+    /// Bytes in `/tmp`.
+    pub tmp: u64,
+    /// Bytes of the input text.
+    pub input: u64,
+    /// Bytes of the output text.
+    pub output: u64,
+    /// Bytes of logs, and again of events, kept of one run.
+    pub log: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: 512 << 20,
+            turn: Duration::from_secs(15 * 60),
+            entries: 1_000_000,
+            workspace: 16 << 30,
+            file: 4 << 30,
+            tmp: 1 << 30,
+            input: 1 << 20,
+            output: 1 << 20,
+            log: 1 << 20,
+        }
+    }
+}
+
+/// Longest turn that may be configured.
+pub const MAX_TURN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The credential that every config knows: read access to GitHub repositories, from the environment variable of that name.
+pub const GITHUB_READ_TOKEN: &str = "GITHUB_READ_TOKEN";
+
+impl Config {
+    /// Reads the text of a config.
+    ///
+    /// `name` is the file's name in errors; `folder` is where relative paths in it start.
+    ///
+    /// # Errors
+    /// `Config` with the file, the line and, where a name is wrong, the nearest right one.
+    pub fn parse(name: &str, text: &str, folder: &std::path::Path) -> Result<Self> {
+        parse::parse(name, text, folder)
+    }
+
+    /// Reads the text of a policy file: only a `[policy]` section.
+    ///
+    /// # Errors
+    /// As [`Config::parse`].
+    pub fn parse_policy(name: &str, text: &str) -> Result<Policy> {
+        parse::parse_policy(name, text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

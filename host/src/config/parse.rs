@@ -1,0 +1,280 @@
+//! From the text of `landfall.toml` to [`Config`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Agent, Config, Credential, CredentialSource, GITHUB_READ_TOKEN, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
+use crate::error::{Error, Result};
+use crate::id::AgentName;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    version: Spanned<u32>,
+    #[serde(default)]
+    store: RawStore,
+    #[serde(default)]
+    agents: BTreeMap<Spanned<String>, RawAgent>,
+    #[serde(default)]
+    credentials: BTreeMap<String, RawCredential>,
+    policy: Option<RawPolicy>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawStore {
+    url: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAgent {
+    component: PathBuf,
+    repository: Option<RawRepository>,
+    #[serde(default)]
+    credentials: Vec<Spanned<String>>,
+    #[serde(default)]
+    config: BTreeMap<String, String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    limits: RawLimits,
+    #[serde(default)]
+    on_crash: RawOnCrash,
+}
+
+#[derive(Deserialize, Default, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum RawOnCrash {
+    #[default]
+    Retry,
+    Fail,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRepository {
+    url: Spanned<String>,
+    branch: Option<String>,
+    ca_file: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCredential {
+    source: RawSource,
+    #[serde(default)]
+    audience: Vec<Spanned<String>>,
+    #[serde(default)]
+    user: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+enum RawSource {
+    Env(String),
+    File(PathBuf),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicy {
+    repositories: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicyFile {
+    policy: RawPolicy,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawLimits {
+    memory: Option<Spanned<String>>,
+    turn: Option<Spanned<String>>,
+    entries: Option<u64>,
+    workspace: Option<Spanned<String>>,
+    file: Option<Spanned<String>>,
+    tmp: Option<Spanned<String>>,
+    input: Option<Spanned<String>>,
+    output: Option<Spanned<String>>,
+    log: Option<Spanned<String>>,
+}
+
+/// The text being read: what an error needs to point at a place in it.
+struct Text<'t> {
+    name: &'t str,
+    text: &'t str,
+}
+
+impl Text<'_> {
+    fn error(&self, at: Range<usize>, message: impl std::fmt::Display) -> Error {
+        let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        Error::config(format!("{}:{line}: {message}", self.name))
+    }
+
+    fn toml_error(&self, error: &toml::de::Error) -> Error {
+        let message = error.message();
+        let made = self.error(error.span().unwrap_or(0..0), message);
+        match nearest_expected(message) {
+            Some(nearest) => made.hint(format!("did you mean `{nearest}`?")),
+            None => made,
+        }
+    }
+
+    fn bytes(&self, value: Option<&Spanned<String>>, default: u64) -> Result<u64> {
+        value.map_or(Ok(default), |value| units::parse_bytes(value.get_ref()).map_err(|message| self.error(value.span(), message)))
+    }
+}
+
+/// Reads serde's "unknown field `x`, expected one of `a`, `b`" and returns the expected name that is nearest to `x`.
+fn nearest_expected(message: &str) -> Option<&str> {
+    let rest = message.strip_prefix("unknown field ").or_else(|| message.strip_prefix("unknown variant "))?;
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let given = names.next()?;
+    nearest(given, names)
+}
+
+/// Returns the candidate that is most like `given`, if any is like it at all.
+pub(super) fn nearest<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(given, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {
+    let at = Text { name, text };
+    let raw: RawConfig = toml::from_str(text).map_err(|error| at.toml_error(&error))?;
+    if *raw.version.get_ref() != 1 {
+        return Err(at
+            .error(raw.version.span(), format!("version {} of the config is unknown", raw.version.get_ref()))
+            .hint("this program reads `version = 1`; a newer config needs a newer program"));
+    }
+    let mut credentials = BTreeMap::new();
+    for (name, raw) in &raw.credentials {
+        credentials.insert(name.clone(), credential(&at, name, raw, folder)?);
+    }
+    credentials.entry(GITHUB_READ_TOKEN.to_owned()).or_insert_with(|| Credential {
+        source: CredentialSource::Env(GITHUB_READ_TOKEN.to_owned()),
+        audience: vec!["https://github.com".to_owned()],
+        user: "x-access-token".to_owned(),
+    });
+    let mut agents = BTreeMap::new();
+    for (name, raw) in raw.agents {
+        let agent = agent(&at, &raw, &credentials, folder)?;
+        let parsed: AgentName = name.get_ref().parse().map_err(|error: Error| at.error(name.span(), error.message()))?;
+        agents.insert(parsed, agent);
+    }
+    Ok(Config { store: raw.store.url, agents, credentials, policy: raw.policy.map(policy) })
+}
+
+pub(super) fn parse_policy(name: &str, text: &str) -> Result<Policy> {
+    let at = Text { name, text };
+    let raw: RawPolicyFile = toml::from_str(text).map_err(|error| at.toml_error(&error))?;
+    Ok(policy(raw.policy))
+}
+
+fn policy(raw: RawPolicy) -> Policy {
+    Policy { repositories: raw.repositories }
+}
+
+fn agent(at: &Text<'_>, raw: &RawAgent, credentials: &BTreeMap<String, Credential>, folder: &Path) -> Result<Agent> {
+    for wanted in &raw.credentials {
+        if !credentials.contains_key(wanted.get_ref()) {
+            let error = at.error(wanted.span(), format!("no credential is named {:?}", wanted.get_ref()));
+            return Err(match nearest(wanted.get_ref(), credentials.keys().map(String::as_str)) {
+                Some(name) => error.hint(format!("did you mean {name:?}?")),
+                None => error.hint(format!("add a section [credentials.{}]", wanted.get_ref())),
+            });
+        }
+    }
+    let repository = raw.repository.as_ref().map(|raw| repository(at, raw, folder)).transpose()?;
+    Ok(Agent {
+        component: folder.join(&raw.component),
+        repository,
+        credentials: raw.credentials.iter().map(|name| name.get_ref().clone()).collect(),
+        config: raw.config.clone(),
+        args: raw.args.clone(),
+        env: raw.env.clone(),
+        limits: limits(at, &raw.limits)?,
+        on_crash: match raw.on_crash {
+            RawOnCrash::Retry => OnCrash::Retry,
+            RawOnCrash::Fail => OnCrash::Fail,
+        },
+    })
+}
+
+fn repository(at: &Text<'_>, raw: &RawRepository, folder: &Path) -> Result<Repository> {
+    // The full rules are the repository room's; it is asked here so that a bad URL is an error of its line.
+    crate::repository::check_url(raw.url.get_ref()).map_err(|error| {
+        let made = at.error(raw.url.span(), error.message());
+        match error.next_step() {
+            Some(hint) => made.hint(hint),
+            None => made,
+        }
+    })?;
+    Ok(Repository { url: raw.url.get_ref().clone(), branch: raw.branch.clone(), ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)) })
+}
+
+fn credential(at: &Text<'_>, name: &str, raw: &RawCredential, folder: &Path) -> Result<Credential> {
+    let valid_name = |name: &str| !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if !valid_name(name) {
+        return Err(at.error(0..0, format!("{name:?} can't name a credential: letters, digits, _ and -, at most 64")));
+    }
+    if raw.audience.is_empty() {
+        return Err(at.error(0..0, format!("[credentials.{name}] has no audience")).hint("add audience = [\"https://host\"]: where it may be sent"));
+    }
+    for audience in &raw.audience {
+        let parsed = url::Url::parse(audience.get_ref()).ok().filter(|url| {
+            url.scheme() == "https" && url.host_str().is_some() && url.path() == "/" && url.query().is_none() && url.username().is_empty()
+        });
+        if parsed.is_none() {
+            return Err(at
+                .error(audience.span(), format!("{:?} can't be an audience", audience.get_ref()))
+                .hint("an audience is https://host or https://host:port; http is refused because it would send the secret in clear"));
+        }
+    }
+    Ok(Credential {
+        source: match &raw.source {
+            RawSource::Env(name) => CredentialSource::Env(name.clone()),
+            RawSource::File(file) => CredentialSource::File(folder.join(file)),
+        },
+        audience: raw.audience.iter().map(|audience| audience.get_ref().clone()).collect(),
+        user: raw.user.clone().unwrap_or_else(|| "x-access-token".to_owned()),
+    })
+}
+
+fn limits(at: &Text<'_>, raw: &RawLimits) -> Result<Limits> {
+    let default = Limits::default();
+    let turn = match &raw.turn {
+        None => default.turn,
+        Some(value) => {
+            let span = units::parse_span(value.get_ref()).map_err(|message| at.error(value.span(), message))?;
+            if span > MAX_TURN {
+                return Err(at.error(value.span(), "a turn can take 24 h at most"));
+            }
+            span
+        }
+    };
+    Ok(Limits {
+        memory: at.bytes(raw.memory.as_ref(), default.memory)?,
+        turn,
+        entries: raw.entries.unwrap_or(default.entries),
+        workspace: at.bytes(raw.workspace.as_ref(), default.workspace)?,
+        file: at.bytes(raw.file.as_ref(), default.file)?,
+        tmp: at.bytes(raw.tmp.as_ref(), default.tmp)?,
+        input: at.bytes(raw.input.as_ref(), default.input)?,
+        output: at.bytes(raw.output.as_ref(), default.output)?,
+        log: at.bytes(raw.log.as_ref(), default.log)?,
+    })
+}
