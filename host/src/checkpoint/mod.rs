@@ -1,3 +1,6 @@
 //! Checkpoints: what a turn left behind, as packs of content and pages under one small root record.
 
+pub mod frame;
+pub mod pack;
 pub mod root;
+pub mod root_codec;
