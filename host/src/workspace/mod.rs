@@ -1,8 +1,72 @@
 //! The workspace as a value: an immutable Merkle tree in the store plus the edits of one turn.
+//!
+//! [`Filesystem`] is the way in: it gives a [`Handle`] on its top directory, and handles offer what `wasi:filesystem` needs.
+//! [`capture::capture`] turns the edits into pages and chunks.
 
+use std::sync::Arc;
+
+pub mod capture;
 pub(crate) mod cbor;
+pub mod fault;
+pub mod filesystem;
+pub mod handle;
+pub mod limits;
+pub mod listing;
 pub mod memory;
+mod node;
 pub mod page;
 pub mod page_codec;
+pub mod path;
 pub mod source;
+pub mod spool;
+pub mod stat;
 pub mod tree;
+
+pub use fault::{Exceeded, FsError, FsResult};
+pub use filesystem::{Filesystem, Setup};
+pub use handle::{Advice, Handle, READ_MAX, ReadAt};
+pub use limits::{Limits, Usage};
+pub use listing::{DirectoryEntry, DirectoryStream};
+pub use spool::Spool;
+pub use stat::{Follow, Kind, NewTime, OpenHow, Stat};
+
+use crate::clock::SharedClock;
+use page::Root;
+use source::Source;
+
+/// The filesystems of a turn, by the paths under which a guest sees them. They share one spool.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    /// `/workspace`: the repository's files when there is a repository.
+    pub workspace: Filesystem,
+    /// `/state`: the agent's own files.
+    pub state: Filesystem,
+    /// `/tmp`: gone after the turn.
+    pub tmp: Filesystem,
+}
+
+impl Workspace {
+    /// Opens the roots of a checkpoint, or empty ones, and an empty `/tmp`. Reads nothing.
+    #[must_use]
+    pub fn open(
+        source: &Arc<dyn Source>,
+        clock: &SharedClock,
+        spool: &Arc<Spool>,
+        limits: Limits,
+        workspace: Option<Root>,
+        state: Option<Root>,
+    ) -> Self {
+        let setup = |limits, refuse_dot_git| Setup {
+            source: Arc::clone(source),
+            clock: Arc::clone(clock),
+            spool: Arc::clone(spool),
+            limits,
+            refuse_dot_git,
+        };
+        Self {
+            workspace: Filesystem::new(setup(limits, true), workspace),
+            state: Filesystem::new(setup(limits, true), state),
+            tmp: Filesystem::new(setup(Limits::temporary(), false), None),
+        }
+    }
+}
