@@ -1,4 +1,5 @@
 //! What the tests stand on: guests, tools and fixtures.
 
+pub mod git_server;
 pub mod guests;
 pub mod tools;
