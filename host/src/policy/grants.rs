@@ -1,0 +1,102 @@
+//! The capabilities that an agent is granted, and how a refusal reads.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::id::AgentName;
+
+/// An interface of `landfall:agent`, or a WASI interface that needs a grant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Capability {
+    /// `landfall:agent/checkpoints`: the agent's own session.
+    Checkpoints,
+    /// `wasi:config/store`: the agent's own configuration.
+    Config,
+    /// `landfall:agent/progress`: events of the run.
+    Progress,
+    /// `landfall:agent/repository`: the pinned repository, read-only.
+    Repository,
+}
+
+impl Capability {
+    /// Those that reach nothing but the agent's own session and configuration. Every agent has them.
+    pub const OWN: [Self; 4] = [Self::Checkpoints, Self::Config, Self::Progress, Self::Repository];
+
+    /// Returns its name, as in denials.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoints => "checkpoints",
+            Self::Config => "config",
+            Self::Progress => "progress",
+            Self::Repository => "repository",
+        }
+    }
+}
+
+/// What one agent is granted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grants {
+    /// The agent.
+    pub agent: AgentName,
+    /// The interfaces that it may import.
+    pub capabilities: BTreeSet<Capability>,
+}
+
+impl Grants {
+    /// Grants an agent what every agent has.
+    #[must_use]
+    pub fn own(agent: AgentName) -> Self {
+        Self { agent, capabilities: Capability::OWN.into() }
+    }
+
+    /// Whether it may import an interface.
+    #[must_use]
+    pub fn allows(&self, capability: Capability) -> bool {
+        self.capabilities.contains(&capability)
+    }
+
+    /// Refuses everything of the repository to an agent that has none.
+    #[must_use]
+    pub fn no_repository(&self) -> Denial {
+        Denial {
+            agent: self.agent.to_string(),
+            capability: Capability::Repository.name().to_owned(),
+            target: String::new(),
+            code: "no_repository".to_owned(),
+            why: "the session has no repository".to_owned(),
+            config_line: Some(format!(r#"[agents.{}] repository = {{ url = "https://..." }}"#, self.agent)),
+        }
+    }
+}
+
+/// A call was refused because nothing grants it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Denial {
+    /// The agent that asked.
+    pub agent: String,
+    /// The interface that refused.
+    pub capability: String,
+    /// What was asked for; empty when the whole capability isn't granted.
+    pub target: String,
+    /// A stable word for the reason.
+    pub code: String,
+    /// The reason, for a person. Holds no secret.
+    pub why: String,
+    /// The line that would allow it, with its table; none when no configuration does.
+    pub config_line: Option<String>,
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "agent {} was refused {}", self.agent, self.capability)?;
+        if !self.target.is_empty() {
+            write!(f, " of {}", self.target)?;
+        }
+        write!(f, ": {}", self.why)?;
+        match &self.config_line {
+            Some(line) => write!(f, " (allowed by {line})"),
+            None => Ok(()),
+        }
+    }
+}
