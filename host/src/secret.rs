@@ -129,7 +129,13 @@ mod tests {
         let secret = Secret::new("T", TOKEN).unwrap();
         let mask = Mask::new([&secret]);
         let basic = "eC1hY2Nlc3MtdG9rZW46Z2hwXzAxMjM0NTY3ODlhYmNkZWZBQkNERUYrLz14"; // x-access-token:TOKEN in base64
-        for form in [TOKEN.to_owned(), hex::encode(TOKEN), hex::encode_upper(TOKEN), basic.to_owned(), TOKEN.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D")] {
+        for form in [
+            TOKEN.to_owned(),
+            hex::encode(TOKEN),
+            hex::encode_upper(TOKEN),
+            basic.to_owned(),
+            TOKEN.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"),
+        ] {
             let text = format!("before {form} after");
             let masked = mask.apply(&text);
             assert!(masked.contains("[masked]"), "{form}");

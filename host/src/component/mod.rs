@@ -1,1 +1,20 @@
-//! TBD
+//! Running guests: one engine, components loaded by digest, one call after another, each in a fresh instance within its limits.
+
+mod artefact;
+pub mod cancel;
+pub mod engine;
+pub mod failure;
+pub mod imports;
+pub mod invoke;
+pub mod limits;
+pub mod load;
+mod output;
+mod state;
+
+pub use artefact::CacheOptions;
+pub use cancel::{Cancel, CancelReason, Canceller};
+pub use engine::{Engine, EngineOptions};
+pub use failure::{Frame, GuestFailure, TrapKind};
+pub use invoke::{Attachment, Call, GuestRequest, GuestResponse, Invoked, Trigger, Usage, invoke};
+pub use limits::GuestLimits;
+pub use load::{Loaded, World};

@@ -223,16 +223,23 @@ fn repository(at: &Text<'_>, raw: &RawRepository, folder: &Path) -> Result<Repos
             None => made,
         }
     })?;
-    Ok(Repository { url: raw.url.get_ref().clone(), branch: raw.branch.clone(), ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)) })
+    Ok(Repository {
+        url: raw.url.get_ref().clone(),
+        branch: raw.branch.clone(),
+        ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)),
+    })
 }
 
 fn credential(at: &Text<'_>, name: &str, raw: &RawCredential, folder: &Path) -> Result<Credential> {
-    let valid_name = |name: &str| !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let valid_name =
+        |name: &str| !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if !valid_name(name) {
         return Err(at.error(0..0, format!("{name:?} can't name a credential: letters, digits, _ and -, at most 64")));
     }
     if raw.audience.is_empty() {
-        return Err(at.error(0..0, format!("[credentials.{name}] has no audience")).hint("add audience = [\"https://host\"]: where it may be sent"));
+        return Err(at
+            .error(0..0, format!("[credentials.{name}] has no audience"))
+            .hint("add audience = [\"https://host\"]: where it may be sent"));
     }
     for audience in &raw.audience {
         let parsed = url::Url::parse(audience.get_ref()).ok().filter(|url| {

@@ -75,9 +75,7 @@ fn starts_with_folded(text: &[u8], prefix: &[u8]) -> bool {
 
 fn is_hfs_dot_git(name: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(name) else { return false };
-    let ignored = |c: &char| {
-        matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
-    };
+    let ignored = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     text.chars().filter(|c| !ignored(c)).map(|c| c.to_ascii_lowercase()).eq(".git".chars())
 }
 
@@ -152,8 +150,21 @@ mod tests {
     #[test]
     fn every_disguise_of_dot_git_is_known() {
         for bad in [
-            ".git", ".GIT", ".Git", "git~1", "GIT~1", ".git ", ".git.", ".git . .", ".git::$INDEX_ALLOCATION", "git~1:x", ".g\u{200c}it",
-            "\u{feff}.git", ".gi\u{206f}T", "a\\.git", ".git\\b",
+            ".git",
+            ".GIT",
+            ".Git",
+            "git~1",
+            "GIT~1",
+            ".git ",
+            ".git.",
+            ".git . .",
+            ".git::$INDEX_ALLOCATION",
+            "git~1:x",
+            ".g\u{200c}it",
+            "\u{feff}.git",
+            ".gi\u{206f}T",
+            "a\\.git",
+            ".git\\b",
         ] {
             assert!(is_dot_git(bad.as_bytes()), "{bad:?}");
         }
