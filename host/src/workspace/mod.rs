@@ -21,6 +21,7 @@ pub mod source;
 pub mod spool;
 pub mod stat;
 pub mod tree;
+pub mod wasi;
 
 pub use fault::{Exceeded, FsError, FsResult};
 pub use filesystem::{Filesystem, Setup};
