@@ -2,5 +2,7 @@
 
 pub mod frame;
 pub mod pack;
+pub mod reader;
 pub mod root;
 pub mod root_codec;
+pub mod writer;

@@ -11,6 +11,8 @@ use minicbor::{Decoder, Encoder};
 use super::frame::{self, FRAME_HEADER, FRAME_PLAIN_MAX, FRAME_STORED_MAX};
 use crate::error::{Error, Result};
 use crate::id::PackId;
+use crate::store::Key;
+use crate::workspace::page::Home;
 
 /// The first bytes of every pack.
 pub const MAGIC: &[u8; 8] = b"LFPACK1\n";
@@ -51,6 +53,15 @@ pub struct FrameEntry {
     pub plain: u32,
     /// Lengths in bytes of the objects in it, in order and without gaps.
     pub objects: Vec<u32>,
+}
+
+/// Returns the key of a pack of this home.
+#[must_use]
+pub fn key(home: &Home, id: PackId) -> Key {
+    match home {
+        Home::Session(session) => Key::SessionPack(session.clone(), id),
+        Home::Repository(repository) => Key::RepositoryPack(*repository, id),
+    }
 }
 
 /// Puts frames together to a pack.
@@ -113,6 +124,10 @@ impl PackBuilder {
         let entry = FrameEntry { kind, offset: fits(self.bytes.len())?, stored: fits(stored.len())?, plain: fits(plain)?, objects };
         let offset = entry.offset;
         self.objects += entry.objects.len();
+        if self.bytes.capacity() - self.bytes.len() < stored.len() {
+            // Doubling would leave up to as much unused memory as a pack has bytes.
+            self.bytes.reserve_exact(stored.len().max(self.bytes.len().clamp(4 << 10, 2 << 20)));
+        }
         self.bytes.extend_from_slice(stored);
         self.frames.push(entry);
         Ok(offset)
