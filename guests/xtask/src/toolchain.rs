@@ -110,12 +110,13 @@ impl Toolchain {
     }
 }
 
-/// Writes a linker that adds the start-up object of the C library, and returns its path. Rust's own copy of the library would have
-/// brought it; a command and a library each have their own.
+/// Writes a linker that adds the start-up objects of the C library, and returns its path. Rust's own copy of the library would have
+/// brought them. A command gets the library's object too: its own leaves constructors to the linker, which then runs them again at each
+/// exported call, and the one for preopened directories traps when the host asks for memory. With the library's they run once, first.
 fn linker_with_startup(linker: &Path) -> Result<PathBuf> {
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in\n*' --no-entry '*) start=crt1-reactor.o ;;\n*) start=crt1-command.o ;;\nesac\n\
-         exec '{}' \"$@\" {DEBIAN_LIBC}/$start\n",
+        "#!/bin/sh\ncase \" $* \" in\n*' --no-entry '*) start= ;;\n*) start={DEBIAN_LIBC}/crt1-command.o ;;\nesac\n\
+         exec '{}' \"$@\" {DEBIAN_LIBC}/crt1-reactor.o $start\n",
         linker.display()
     );
     // Cargo and rustc go by the file's name to know what kind of linker it is.
