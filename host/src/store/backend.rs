@@ -130,7 +130,8 @@ fn bucket_and_prefix(url: &str) -> Result<(String, String)> {
         return Err(wrong("it has a port, a `?` or a `#`"));
     }
     let bucket = parsed.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no bucket"))?;
-    let prefix = parsed.path().trim_matches('/');
+    let prefix = parsed.path().strip_prefix('/').unwrap_or_default();
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     let plain = |part: &str| {
         !part.is_empty() && part != "." && part != ".." && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.=".contains(&b))
     };

@@ -40,7 +40,7 @@ pub trait Document: Serialize + DeserializeOwned + Send + Sync {
     /// Checks what the types don't say: bounds of lists and lengths of texts.
     ///
     /// # Errors
-    /// `Damaged`, saying which rule was broken.
+    /// `Damaged`, saying which rule was broken; `TooNew` for content that only a newer program understands.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -76,6 +76,16 @@ struct Envelope<T> {
     nonce: Nonce,
     nonces: Vec<Nonce>,
     body: T,
+}
+
+#[derive(Deserialize)]
+struct Peek {
+    body: PeekBody,
+}
+
+#[derive(Deserialize)]
+struct PeekBody {
+    min_reader: Option<u32>,
 }
 
 /// Encodes a document. `nonces` are newest first; the first is this write's; those beyond [`NONCES_KEPT`] are left out.
@@ -126,12 +136,26 @@ pub(crate) fn decode<T: Document>(what: &str, bytes: &[u8]) -> Result<Decoded<T>
         return Err(Error::too_new(format!("{what} has format version {}; this program reads up to {}", header.version, T::VERSION))
             .hint("upgrade landfall on this machine"));
     }
-    let envelope: Envelope<T> =
-        serde_json::from_slice(bytes).map_err(|error| damaged("its JSON isn't of the expected form").source(error))?;
+    let envelope: Envelope<T> = match serde_json::from_slice(bytes) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            // The digest is right, so a field that isn't known was written on purpose, by a program that asks for a newer reader.
+            return match serde_json::from_slice::<Peek>(bytes) {
+                Ok(Peek { body: PeekBody { min_reader: Some(reader) } }) if reader > T::VERSION => {
+                    Err(Error::too_new(format!("{what} needs a reader of version {reader}; this program is one of version {}", T::VERSION))
+                        .hint("upgrade landfall on this machine"))
+                }
+                _ => Err(damaged("its JSON isn't of the expected form").source(error)),
+            };
+        }
+    };
     if envelope.nonces.len() >= NONCES_KEPT {
         return Err(damaged("it has too many nonces"));
     }
-    envelope.body.check().map_err(|error| damaged("its content breaks a rule").source(error))?;
+    match envelope.body.check() {
+        Err(error) if error.kind() == crate::ErrorKind::TooNew => return Err(error),
+        result => result.map_err(|error| damaged("its content breaks a rule").source(error))?,
+    }
     let mut nonces = vec![envelope.nonce];
     nonces.extend(envelope.nonces);
     Ok(Decoded { value: envelope.body, nonces })

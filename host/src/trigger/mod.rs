@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentName, CommitId, RunId, SessionName};
+pub use crate::session::{Origin, Trigger};
 
 /// One call of an agent, as asked for.
 #[derive(Clone, Debug)]
@@ -71,21 +72,6 @@ pub enum PinChoice {
     Branch(String),
 }
 
-/// What started a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Trigger {
-    /// A person or a program asked for it.
-    Manual,
-    /// A schedule's tick: the instant in nanoseconds since 1970, or none when the schedule was triggered by hand.
-    Schedule {
-        /// The schedule's id.
-        schedule: String,
-        /// The due instant.
-        tick: Option<i64>,
-    },
-}
-
 /// What a request does when its session is busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
@@ -93,16 +79,6 @@ pub enum Busy {
     Wait,
     /// Answers at once with a conflict that names the run that goes on.
     Refuse,
-}
-
-/// Who waits for a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Origin {
-    /// A command in the foreground.
-    Command,
-    /// A server.
-    Server,
 }
 
 /// What happens while a run goes on, for whoever watches it.
