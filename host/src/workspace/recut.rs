@@ -207,7 +207,9 @@ async fn around(file: &View<'_>, sink: &mut dyn Sink) -> Result<Content> {
         buffer.clear();
         loop {
             if at >= file.size {
+                // Whatever else has changed lay behind the new end.
                 splice.range.end = file.base_size;
+                changed.by_ref().for_each(drop);
                 break;
             }
             while let Some(next) = changed.next_if(|next| next.start < at) {
@@ -231,6 +233,10 @@ async fn around(file: &View<'_>, sink: &mut dyn Sink) -> Result<Content> {
                         continue;
                     }
                 }
+            }
+            if at < file.base_size {
+                // The chunks that were here are the likeliest to come again.
+                near.part(at, &mut chunks).await?;
             }
             let wanted = file.size.min(at + CHUNK_MAX as u64);
             file.read(at + buffer.len() as u64..wanted, &mut buffer).await?;

@@ -242,9 +242,12 @@ impl<K: Kind> Splicer<'_, K> {
     }
 
     async fn feed(&mut self, link: &PageLink, range: Range<u64>, height: usize, last: bool) -> Result<()> {
-        self.splice_until(range.start)?;
-        if range.end <= self.skip {
-            return Ok(());
+        // Splits are opened even when all of them is left out: what stands there instead may be made of the same pages.
+        if height == 0 {
+            self.splice_until(range.start)?;
+            if range.end <= self.skip {
+                return Ok(());
+            }
         }
         // The last page of a sequence may have ended only because the sequence did.
         let untouched = self.splices.peek().is_none_or(|next| next.range.start >= range.end && !last) && self.skip <= range.start;
@@ -270,9 +273,9 @@ impl<K: Kind> Splicer<'_, K> {
                 }
             }
             Some(Opened::Split(children)) if height > 0 => {
+                self.builder.known.extend(children.iter().map(|(child, _)| (child.id, child.clone())));
                 for (at, (child, key)) in children.iter().enumerate() {
                     let end = K::end(start, *key).ok_or_else(|| misplaced(link.id, "has children out of order"))?;
-                    self.builder.known.insert(child.id, child.clone());
                     Box::pin(self.feed(child, start..end, height - 1, last && at + 1 == children.len())).await?;
                     start = end;
                 }

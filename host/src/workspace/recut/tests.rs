@@ -95,11 +95,11 @@ async fn writing_what_is_there_stores_nothing() {
     let old = noise(1, 20 << 20);
     let objects = MemoryObjects::new();
     let mut sink = objects.clone();
-    for size in [10, 1000, 1 << 20, 5 << 20, 20 << 20] {
+    for (size, part) in [(10, 2), (1000, 2), (1 << 20, 2), (5 << 20, 2), (20 << 20, 2), (20 << 20, 1)] {
         let old = &old[..size];
         let base = build(&mut sink, None, old).await.unwrap();
         let _built = objects.take_counts();
-        let (size, written) = (size as u64, [0..size as u64 / 2]);
+        let (size, written) = (size as u64, [0..size as u64 / part]);
         let edits = Edits { size, kept: size, written: &written };
         let content = recut(&objects, &mut sink, &base, size, edits, &File(old.to_vec())).await.unwrap();
         assert_eq!(content, base);
@@ -138,6 +138,13 @@ async fn edits_inside_of_holes_keep_the_rest_of_the_hole() {
     for at in [(5 << 20) - 2, (5 << 20) - 1, 5 << 20, (5 << 20) + 1] {
         check(&old, &[write(at, 1), write(at + (1 << 20), 1), write(at + (2 << 20) + 1, 1)]).await;
     }
+}
+
+#[tokio::test]
+async fn an_edit_near_the_end_and_a_cut_behind_it_are_one_change() {
+    // The edit's chunks reach the new end, so that the cut behind them must not be looked at again.
+    check(&noise(5, 5 << 20), &[write(3 << 20, 2 << 20), Edit::Resize((5 << 20) - 100)]).await;
+    check(&noise(5, 5 << 20), &[write((5 << 20) - 300, 250), Edit::Resize((5 << 20) - 100)]).await;
 }
 
 #[tokio::test]
