@@ -7,23 +7,31 @@ use std::sync::Arc;
 
 pub mod capture;
 pub(crate) mod cbor;
+mod content;
+mod extents;
 pub mod fault;
+mod files;
 pub mod filesystem;
 pub mod handle;
+mod interim;
 pub mod limits;
-pub mod link_table;
-pub mod list;
 pub mod listing;
+mod measure;
 pub mod memory;
+mod names;
 mod node;
 pub mod page;
+mod page_cache;
 pub mod page_codec;
 pub mod path;
-pub mod recut;
-mod sequence;
+mod reading;
+mod rebase;
+mod resolve;
+mod save;
 pub mod source;
 pub mod spool;
 pub mod stat;
+mod state;
 pub mod tree;
 pub mod wasi;
 
@@ -61,17 +69,21 @@ impl Workspace {
         workspace: Option<Root>,
         state: Option<Root>,
     ) -> Self {
-        let setup = |limits, refuse_dot_git| Setup {
+        let setup = |number, limits, refuse_dot_git| Setup {
             source: Arc::clone(source),
             clock: Arc::clone(clock),
             spool: Arc::clone(spool),
             limits,
             refuse_dot_git,
+            number,
         };
         Self {
-            workspace: Filesystem::new(setup(limits, true), workspace),
-            state: Filesystem::new(setup(limits, true), state),
-            tmp: Filesystem::new(setup(Limits::temporary(), false), None),
+            workspace: Filesystem::new(setup(0, limits, true), workspace),
+            state: Filesystem::new(setup(1, limits, true), state),
+            tmp: Filesystem::new(setup(2, Limits::temporary(), false), None),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,54 +1,42 @@
 //! Names and paths as guests give them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::fault::{FsError, FsResult};
 use super::limits::Limits;
 
-/// A path taken apart.
-#[derive(Clone, Debug)]
-pub(super) struct Path<'a> {
-    /// What follows, without empty parts; `.` and `..` are among them.
-    rest: &'a [u8],
-    /// Whether it ends in `/`: then it has to name a directory.
-    pub(super) directory: bool,
-}
-
-impl<'a> Path<'a> {
-    /// Checks the rules of a whole path.
-    pub(super) fn parse(path: &'a [u8], limits: &Limits) -> FsResult<Self> {
-        if path.is_empty() {
-            return Err(FsError::NoEntry);
-        }
-        if path.len() > limits.path {
-            return Err(FsError::NameTooLong);
-        }
-        if path.contains(&0) {
-            return Err(FsError::Invalid);
-        }
-        if path[0] == b'/' {
-            return Err(FsError::NotPermitted);
-        }
-        Ok(Self { rest: path, directory: path.ends_with(b"/") })
-    }
-
-    /// Takes the next part off; `last` tells whether nothing follows it.
-    pub(super) fn next(&mut self) -> Option<Part<'a>> {
-        let name = self.rest.split(|byte| *byte == b'/').find(|part| !part.is_empty())?;
-        // The found part lies within `rest`; skipped separators lie before it.
-        let skipped = self.rest.iter().position(|byte| *byte != b'/').unwrap_or(0);
-        self.rest = &self.rest[skipped + name.len()..];
-        Some(Part { name, last: self.rest.iter().all(|byte| *byte == b'/') })
-    }
-}
+/// Reading a path part by part. Empty parts don't count; `.` and `..` do.
+#[derive(Debug)]
+pub(super) struct Path;
 
 /// A part of a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part<'a> {
-    /// A name, `.` or `..`.
-    pub(super) name: &'a [u8],
-    /// Whether it is the last one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// Where in the path it is.
+    pub(super) range: Range<usize>,
+    /// Whether no other part follows.
     pub(super) last: bool,
+}
+
+impl Path {
+    /// Checks the rules of a whole path.
+    pub(super) fn check(path: &[u8], limits: &Limits) -> FsResult<()> {
+        match path {
+            [] => Err(FsError::NoEntry),
+            _ if path.len() > limits.path => Err(FsError::NameTooLong),
+            [b'/', ..] => Err(FsError::NotPermitted),
+            _ if path.contains(&0) => Err(FsError::Invalid),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the first part from `at` on.
+    pub(super) fn part(path: &[u8], at: usize) -> Option<Part> {
+        let start = at + path.get(at..)?.iter().position(|byte| *byte != b'/')?;
+        let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |len| start + len);
+        Some(Part { range: start..end, last: path[end..].iter().all(|byte| *byte == b'/') })
+    }
 }
 
 /// Says whether some system would take `name` for `.git`: in any case, with code points that HFS+ ignores, with the endings and the
@@ -79,7 +67,8 @@ fn is_hfs_dot_git(name: &[u8]) -> bool {
     text.chars().filter(|c| !ignored(c)).map(|c| c.to_ascii_lowercase()).eq(".git".chars())
 }
 
-/// Shows a name or a link's target as text: UTF-8 as it is, any other byte as `\x` and two hex digits.
+/// Shows a name or a link's target as text: UTF-8 as it is; where something isn't, each such byte, and each backslash, as `\x` and two hex
+/// digits, so that no two of them look the same.
 #[must_use]
 pub fn display(name: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(name) {
@@ -87,7 +76,7 @@ pub fn display(name: &[u8]) -> Cow<'_, str> {
     }
     let mut text = String::with_capacity(name.len() + 8);
     for chunk in name.utf8_chunks() {
-        text.push_str(chunk.valid());
+        text.push_str(&chunk.valid().replace('\\', "\\x5c"));
         for byte in chunk.invalid() {
             text.push_str("\\x");
             text.push_str(&hex::encode([*byte]));
@@ -128,10 +117,11 @@ mod tests {
     use super::*;
 
     fn parts(path: &str) -> Vec<String> {
-        let mut parsed = Path::parse(path.as_bytes(), &Limits::default()).unwrap();
         let mut parts = Vec::new();
-        while let Some(part) = parsed.next() {
-            parts.push(format!("{}{}", String::from_utf8_lossy(part.name), if part.last { "!" } else { "" }));
+        let mut at = 0;
+        while let Some(part) = Path::part(path.as_bytes(), at) {
+            at = part.range.end;
+            parts.push(format!("{}{}", &path[part.range], if part.last { "!" } else { "" }));
         }
         parts
     }
@@ -142,7 +132,7 @@ mod tests {
         assert_eq!(parts("a/"), ["a!"]);
         assert_eq!(parts("./../x//"), [".", "..", "x!"]);
         for (bad, is) in [("", "there is nothing"), ("/a", "not permitted"), ("a\0b", "not valid")] {
-            let error = Path::parse(bad.as_bytes(), &Limits::default()).unwrap_err();
+            let error = Path::check(bad.as_bytes(), &Limits::default()).unwrap_err();
             assert!(error.to_string().contains(is), "{bad:?}: {error}");
         }
     }

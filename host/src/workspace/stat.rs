@@ -26,16 +26,17 @@ pub struct Stat {
     pub links: u64,
     /// Permission bits, 0 to 0o777: kept and checkpointed, but nothing is refused by them.
     pub mode: u16,
-    /// Tells objects of one filesystem apart, as an inode number does; the same for all names of a file. Stays while the object
+    /// Tells the objects of a turn's filesystems apart, as an inode number does; the same for all names of a file. Stays while the object
     /// is open or unchanged; a rename keeps it.
     pub inode: u64,
 }
 
 impl Stat {
-    /// Returns the value for `metadata-hash`: made of the object's identity alone, because C libraries answer it as `st_ino`.
+    /// Returns the value for `metadata-hash`: lower and upper half, made of the object's identity alone, because
+    /// C libraries answer it as `st_ino`.
     #[must_use]
-    pub fn metadata_hash(&self, filesystem: u64) -> (u64, u64) {
-        (self.inode, super::node::mix(&[self.inode, filesystem]))
+    pub fn metadata_hash(&self) -> (u64, u64) {
+        (self.inode, super::node::mix(&[self.inode, 0]))
     }
 }
 
