@@ -12,8 +12,6 @@ pub struct Descriptor {
     /// Whether it is a directory: an open object never changes its kind.
     pub(super) directory: bool,
     pub(super) flags: DescriptorFlags,
-    /// The number of its filesystem, see [`super::Preopen::number`].
-    pub(super) filesystem: u64,
     pub(super) _seat: Seat,
 }
 

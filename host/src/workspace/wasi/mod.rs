@@ -69,8 +69,6 @@ pub struct Preopen {
     pub path: String,
     /// The filesystem whose top directory it is.
     pub filesystem: Filesystem,
-    /// Tells the filesystems of one guest apart in `metadata-hash`; two preopens of one filesystem have the same.
-    pub number: u64,
 }
 
 /// The filesystems of a guest: a part of the store's data.
@@ -90,13 +88,12 @@ impl FilesystemCtx {
     /// paths that no other preopen is a prefix of, so `/x` is `/workspace/x` to them: odd, but nothing outside can be meant by it.
     #[must_use]
     pub fn new(workspace: &Workspace) -> Self {
-        let preopen =
-            |path: &str, filesystem: &Filesystem, number| Preopen { path: path.to_owned(), filesystem: filesystem.clone(), number };
+        let preopen = |path: &str, filesystem: &Filesystem| Preopen { path: path.to_owned(), filesystem: filesystem.clone() };
         Self::with_preopens(vec![
-            preopen("/workspace", &workspace.workspace, 0),
-            preopen("/state", &workspace.state, 1),
-            preopen("/tmp", &workspace.tmp, 2),
-            preopen(".", &workspace.workspace, 0),
+            preopen("/workspace", &workspace.workspace),
+            preopen("/state", &workspace.state),
+            preopen("/tmp", &workspace.tmp),
+            preopen(".", &workspace.workspace),
         ])
     }
 

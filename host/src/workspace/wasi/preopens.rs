@@ -19,7 +19,6 @@ impl preopens::Host for FilesystemView<'_> {
                 handle: preopen.filesystem.root(),
                 directory: true,
                 flags: DescriptorFlags::READ | DescriptorFlags::MUTATE_DIRECTORY,
-                filesystem: preopen.number,
                 _seat: seat,
             })?;
             directories.push((descriptor, preopen.path.clone()));

@@ -168,8 +168,7 @@ impl types::HostDescriptor for FilesystemView<'_> {
         let seat = self.ctx.seats.take()?;
         let handle = base.directory()?.open_at(path.as_bytes(), follow(path_flags), opening.how).await?;
         let directory = handle.kind()? == Kind::Directory;
-        let filesystem = base.filesystem;
-        Ok(self.table.push(Descriptor { handle, directory, flags: opening.flags(directory), filesystem, _seat: seat })?)
+        Ok(self.table.push(Descriptor { handle, directory, flags: opening.flags(directory), _seat: seat })?)
     }
 
     async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Result<String> {
@@ -203,14 +202,11 @@ impl types::HostDescriptor for FilesystemView<'_> {
     }
 
     fn metadata_hash(&mut self, fd: Resource<Descriptor>) -> Result<MetadataHashValue> {
-        let descriptor = self.table.get(&fd)?;
-        Ok(hash(&descriptor.handle.stat()?, descriptor.filesystem))
+        Ok(hash(&self.table.get(&fd)?.handle.stat()?))
     }
 
     async fn metadata_hash_at(&mut self, fd: Resource<Descriptor>, flags: PathFlags, path: String) -> Result<MetadataHashValue> {
-        let descriptor = self.table.get(&fd)?;
-        let stat = descriptor.directory()?.stat_at(path.as_bytes(), follow(flags)).await?;
-        Ok(hash(&stat, descriptor.filesystem))
+        Ok(hash(&self.table.get(&fd)?.directory()?.stat_at(path.as_bytes(), follow(flags)).await?))
     }
 
     fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {
@@ -263,9 +259,9 @@ fn stat(stat: &Stat) -> DescriptorStat {
     }
 }
 
-fn hash(stat: &Stat, filesystem: u64) -> MetadataHashValue {
-    let (lower, upper) = stat.metadata_hash(filesystem);
-    MetadataHashValue { lower, upper }
+/// Made of the object's identity alone: C libraries give the lower half out as `st_ino`, which has to stay when a file changes.
+fn hash(stat: &Stat) -> MetadataHashValue {
+    MetadataHashValue { lower: stat.inode, upper: stat.inode.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32) }
 }
 
 fn new_time(time: NewTimestamp) -> std::result::Result<NewTime, ErrorCode> {
