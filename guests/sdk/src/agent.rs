@@ -68,7 +68,7 @@ pub enum Failure {
     /// The request asks for something that this agent doesn't do or that makes no sense. Not tried again.
     InvalidRequest(String),
     /// A capability refused. Not tried again.
-    Denied(Denial),
+    Denied(Box<Denial>),
     /// A limit was reached. Not tried again.
     Limit(Limit),
     /// Something outside can't be reached now. A schedule with retries tries again after its pause.
@@ -117,7 +117,7 @@ impl From<Failure> for turn::Failure {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::InvalidRequest(why) => Self::InvalidRequest(why),
-            Failure::Denied(denial) => Self::Denied(denial),
+            Failure::Denied(denial) => Self::Denied(*denial),
             Failure::Limit(limit) => Self::Limit(limit),
             Failure::Unavailable(why) => Self::Unavailable(why),
             Failure::Other(why) => Self::Other(why),

@@ -10,7 +10,7 @@ pub use types::{Denial, Limit};
 #[derive(Clone, Debug)]
 pub enum Error {
     /// Nothing grants it. Trying again in this turn gives the same answer.
-    Denied(Denial),
+    Denied(Box<Denial>),
     /// What the call names doesn't exist. The text names it.
     NotFound(String),
     /// An argument breaks a rule of the function. The text names the argument and the rule.
@@ -50,7 +50,7 @@ impl std::error::Error for Error {}
 impl From<types::Error> for Error {
     fn from(error: types::Error) -> Self {
         match error {
-            types::Error::Denied(denial) => Self::Denied(denial),
+            types::Error::Denied(denial) => Self::Denied(Box::new(denial)),
             types::Error::NotFound(what) => Self::NotFound(what),
             types::Error::Invalid(why) => Self::Invalid(why),
             types::Error::Limit(limit) => Self::Limit(limit),

@@ -12,16 +12,16 @@ use serde_json::Value;
 use crate::places;
 use crate::toolchain::Toolchain;
 
-/// `cargo xtask guests`.
-pub(crate) fn task() -> Result<()> {
-    let names = build()?;
+/// `cargo xtask guests [NAME...]`: all of them, or the packages of these names.
+pub(crate) fn task(only: &[String]) -> Result<()> {
+    let names = build(only)?;
     println!("{} components in {}: {}", names.len(), places::components().display(), names.join(", "));
     Ok(())
 }
 
-/// Builds all guests in one call of cargo, and returns their names. A component that didn't change keeps its file as it is.
-pub(crate) fn build() -> Result<Vec<String>> {
-    let built = compile(&Toolchain::find_or_install()?)?;
+/// Builds all guests, or only some, in one call of cargo, and returns their names. A component that didn't change keeps its file as it is.
+pub(crate) fn build(only: &[String]) -> Result<Vec<String>> {
+    let built = compile(&Toolchain::find_or_install()?, only)?;
     let components = places::components();
     fs::create_dir_all(&components).with_context(|| format!("can't create {}", components.display()))?;
     for (name, from) in &built {
@@ -31,16 +31,22 @@ pub(crate) fn build() -> Result<Vec<String>> {
 }
 
 /// Runs cargo and returns each component's name and file.
-fn compile(toolchain: &Toolchain) -> Result<BTreeMap<String, PathBuf>> {
+fn compile(toolchain: &Toolchain, only: &[String]) -> Result<BTreeMap<String, PathBuf>> {
     let mut cargo = toolchain.cargo()?;
     cargo
         .current_dir(places::root().join("guests"))
         .env("CARGO_TARGET_DIR", places::target().join("guests"))
         // The standard library takes minutes to build, and is the same for every clone of the project.
         .env("CARGO_BUILD_BUILD_DIR", places::cache()?.join("guests-build"))
-        .args(["build", "--release", "--locked", "--workspace", "--message-format=json-render-diagnostics"])
+        .args(["build", "--release", "--locked", "--message-format=json-render-diagnostics"])
         .args(toolchain.build_arguments())
         .stdout(Stdio::piped());
+    if only.is_empty() {
+        cargo.arg("--workspace");
+    }
+    for name in only {
+        cargo.args(["--package", name]);
+    }
     let mut child = cargo.spawn().context("can't start cargo for the guests")?;
     let stdout = child.stdout.take().context("cargo has no stdout")?;
     let mut built = BTreeMap::new();

@@ -17,7 +17,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   setup    installs what the build and the tests need beside Rust; quiet when nothing is missing
-  guests   builds the guests into <target>/components
+  guests   builds the guests, or those named after it, into <target>/components
   test     everything that CI runs
   demo     the main job, on an embedded store";
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let rest: Vec<String> = arguments.collect();
     let done = match task.as_str() {
         "setup" => setup::all(),
-        "guests" => guests::task(),
+        "guests" => guests::task(&rest),
         "test" => test::run(&rest),
         "demo" => demo::run(&rest),
         _ => {

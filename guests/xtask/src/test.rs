@@ -11,7 +11,7 @@ use crate::{command, guests, places, setup};
 /// Runs every step in order and stops at the first that fails. Further arguments go to the last `cargo nextest run`.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
     step("set-up", setup::all)?;
-    step("guests", guests::task)?;
+    step("guests", || guests::task(&[]))?;
     step("formatting", || {
         cargo(&["fmt", "--all", "--check"], Workspace::Host)?;
         cargo(&["fmt", "--all", "--check"], Workspace::Guests)

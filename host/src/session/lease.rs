@@ -27,12 +27,12 @@ const LOOK: Duration = Duration::from_millis(500);
 const REMEMBERED_MAX: usize = 1024;
 
 /// The sessions of a store, as one replica works on them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sessions {
     store: Store,
     replica: Arc<Replica>,
     /// Ended runs whose queue entries this process has deleted, to be noted with the next lease.
-    settled: Mutex<HashMap<SessionRef, Vec<RunId>>>,
+    settled: Arc<Mutex<HashMap<SessionRef, Vec<RunId>>>>,
 }
 
 /// A head as it was read or written.
@@ -125,7 +125,13 @@ impl Sessions {
     /// Returns the sessions of a store for one replica.
     #[must_use]
     pub fn new(store: Store, replica: Arc<Replica>) -> Self {
-        Self { store, replica, settled: Mutex::default() }
+        Self { store, replica, settled: Arc::default() }
+    }
+
+    /// Returns the same sessions through another handle of the same store, whose requests are counted apart.
+    #[must_use]
+    pub fn through(&self, store: Store) -> Self {
+        Self { store, ..self.clone() }
     }
 
     /// Returns the store.

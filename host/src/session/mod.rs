@@ -7,6 +7,7 @@ pub mod lease;
 pub mod queue;
 pub mod record;
 pub mod replica;
+pub mod selector;
 
 pub use self::head::{Head, Owner};
 pub use self::lease::{Acquired, Committed, Held, Sessions, Snapshot};

@@ -71,6 +71,9 @@ pub struct QueueEntry {
     pub choice: Option<Choice>,
     /// Arguments in place of the configured ones.
     pub args: Option<Vec<String>>,
+    /// Names and values given for this run alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<(String, String)>,
     /// What happens when its process dies.
     pub on_crash: OnCrash,
     /// Attempts that were made before this entry, by a run that it goes on with.

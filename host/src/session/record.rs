@@ -207,14 +207,6 @@ pub struct Usage {
     pub cpu_ms: u64,
     /// Largest sum of the guest's memories, in bytes.
     pub memory_peak: u64,
-    /// Bytes of files that the guest read.
-    pub read_bytes: u64,
-    /// Bytes of files that the guest wrote.
-    pub written_bytes: u64,
-    /// Requests that the guest made to other hosts.
-    pub egress_requests: u64,
-    /// Bytes that the guest sent to and got from other hosts.
-    pub egress_bytes: u64,
     /// Requests to the store and their bytes, up to the writing of this record.
     pub store: Counts,
 }
@@ -227,13 +219,23 @@ pub struct Failure {
     pub code: String,
     /// What a person reads; secrets are masked.
     pub message: String,
+    /// What the person does next, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl Failure {
     /// Makes a reason; a long message is cut.
     #[must_use]
     pub fn new(code: impl Into<String>, message: &str) -> Self {
-        Self { code: code.into(), message: cut(message, MESSAGE_MAX) }
+        Self { code: code.into(), message: cut(message, MESSAGE_MAX), hint: None }
+    }
+
+    /// Adds what the reader does next; a long text is cut.
+    #[must_use]
+    pub fn hint(mut self, hint: Option<&str>) -> Self {
+        self.hint = hint.map(|hint| cut(hint, WARNING_MAX));
+        self
     }
 }
 
@@ -312,6 +314,18 @@ impl RunRecord {
     #[must_use]
     pub fn is_official(&self, head: &Head) -> bool {
         self.incarnation == head.incarnation && self.seq <= head.seq && self.status != Status::Running
+    }
+
+    /// Whether it committed a turn.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        self.status == Status::Completed
+    }
+
+    /// Returns the id of the checkpoint that it left.
+    #[must_use]
+    pub fn checkpoint_id(&self) -> Option<crate::id::CheckpointId> {
+        self.after.as_ref().map(|checkpoint| checkpoint.id)
     }
 
     /// Adds a warning; long ones are cut, and the last place says that there were more.

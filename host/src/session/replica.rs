@@ -102,20 +102,37 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Makes this process known.
+    /// Draws this process's nonce. Nobody knows of it before [`Replica::announce`]; what takes no lease needn't be known.
+    #[must_use]
+    pub fn new(store: Store, name: crate::id::ReplicaName, url: Option<String>, process: Option<Process>) -> Self {
+        let owner = Owner { replica: name, boot: Nonce::draw(&**store.random()) };
+        let record = ReplicaRecord { owner, url, version: env!("CARGO_PKG_VERSION").to_owned(), process, started: store.clock().now() };
+        Self { store, record, version: tokio::sync::Mutex::new(None), watched: Mutex::default() }
+    }
+
+    /// Makes this process known: once, before its first lease.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn announce(&self) -> Result<()> {
+        let key = key(&self.record.owner);
+        match self.store.create(&key, &self.record).await? {
+            Created::Done(version) => {
+                *self.version.lock().await = Some(version);
+                Ok(())
+            }
+            Created::Exists(_) => Err(Error::internal(format!("{key} exists already, though its nonce was just drawn"))),
+        }
+    }
+
+    /// Makes this process and makes it known.
     ///
     /// # Errors
     /// `Store`.
     pub async fn start(store: Store, name: crate::id::ReplicaName, url: Option<String>, process: Option<Process>) -> Result<Self> {
-        let owner = Owner { replica: name, boot: Nonce::draw(&**store.random()) };
-        let record = ReplicaRecord { owner, url, version: env!("CARGO_PKG_VERSION").to_owned(), process, started: store.clock().now() };
-        let key = key(&record.owner);
-        match store.create(&key, &record).await? {
-            Created::Done(version) => {
-                Ok(Self { store, record, version: tokio::sync::Mutex::new(Some(version)), watched: Mutex::default() })
-            }
-            Created::Exists(_) => Err(Error::internal(format!("{key} exists already, though its nonce was just drawn"))),
-        }
+        let replica = Self::new(store, name, url, process);
+        replica.announce().await?;
+        Ok(replica)
     }
 
     /// Returns the name and boot nonce by which leases name this process.

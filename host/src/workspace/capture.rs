@@ -6,12 +6,11 @@ use bytes::Bytes;
 
 use super::fault::FsResult;
 use super::filesystem::Filesystem;
-use super::interim::link_table;
 use super::node::{Body, Edit, NodeId, TOP};
 use super::page::{Content, Entry, LinkedFile, Node as Stored, PageLink, Root};
 use super::source::Sink;
 use super::state::State;
-use super::{save, tree};
+use super::{link_table, save, tree};
 use crate::error::{Error, Result};
 
 /// What a capture gave.

@@ -17,7 +17,6 @@ use super::page::{
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, Digest, PackId, PageId, SessionRef};
 
-#[path = "page_hints.rs"]
 mod hints;
 pub use hints::{HintContext, Spot};
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::content::{ReadPlan, Recent, StoredContent};
 use super::fault::FsResult;
 use super::handle::{Handle, READ_MAX, ReadAt};
-use super::interim::list;
+use super::list;
 use super::page::{CHUNK_MAX, ChunkLink, Content, Part};
 use super::source::Source;
 use crate::error::{Error, Result};

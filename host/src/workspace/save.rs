@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::filesystem::Filesystem;
 use super::handle::{Handle, READ_MAX};
-use super::interim::list::ContentBuilder;
+use super::list::ContentBuilder;
 use super::node::{Body, NodeId};
 use super::page::{ChunkLink, Content, Page, PageLink, Part};
 use super::source::Sink;
