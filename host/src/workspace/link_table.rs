@@ -93,6 +93,19 @@ pub async fn largest(source: &dyn Source, table: &PageLink) -> Result<Option<u64
     })
 }
 
+/// Returns the files of those pages of two tables that aren't pages of both: all files that differ, and some of their neighbours.
+///
+/// # Errors
+/// As [`Source::page`].
+pub(super) async fn difference(
+    a: &dyn Source,
+    table_a: &PageLink,
+    b: &dyn Source,
+    table_b: &PageLink,
+) -> Result<(Vec<LinkedFile>, Vec<LinkedFile>)> {
+    sequence::difference::<Files>(a, table_a, b, table_b).await
+}
+
 /// Returns the table that `base` becomes by the changes: for each number its new file, or none to remove it. None when no file is left.
 ///
 /// Reads and writes only pages around the changed numbers. When nothing really changes, the answer is `base` itself and nothing is written.

@@ -9,6 +9,7 @@ pub mod capture;
 pub(crate) mod cbor;
 mod content;
 mod extents;
+pub mod diff;
 pub mod fault;
 mod files;
 pub mod filesystem;
@@ -36,6 +37,7 @@ pub mod spool;
 pub mod stat;
 mod state;
 pub mod tree;
+pub mod walk;
 pub mod wasi;
 
 pub use fault::{Exceeded, FsError, FsResult};

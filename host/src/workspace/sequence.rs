@@ -4,7 +4,7 @@
 //! taken in the same way. So the pages depend on the items alone; after an edit the old borders come back within a page or two, and
 //! everything behind them is used again unread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::page::{Link, PAGE_MAX, Page, PageLink, Place};
@@ -377,4 +377,62 @@ pub(super) async fn items<K: Kind>(source: &dyn Source, top: &PageLink, range: R
         level = next;
     }
     Err(misplaced(top.id, "is split too often"))
+}
+
+/// One of two sequences that are compared: the pages of one level, and how high it is above the leaves.
+struct Level<'s> {
+    source: &'s dyn Source,
+    pages: Vec<PageLink>,
+    height: usize,
+}
+
+impl Level<'_> {
+    /// Goes down by one level; the leaves' items are `items`.
+    async fn open<K: Kind>(&mut self, items: &mut Vec<K::Item>) -> Result<()> {
+        let mut below = Vec::new();
+        for batch in self.pages.chunks(BATCH) {
+            for (link, page) in batch.iter().zip(self.source.pages(batch).await?) {
+                match K::open(&page) {
+                    Some(Opened::Leaf(all)) if self.height == 0 => items.extend_from_slice(all),
+                    Some(Opened::Split(children)) if self.height > 0 => below.extend(children.iter().map(|(child, _)| child.clone())),
+                    _ => return Err(misplaced(link.id, "is of another kind or height than its place asks for")),
+                }
+                if items.len() > ITEMS_MAX || below.len() > ITEMS_MAX {
+                    return Err(misplaced(link.id, "has more parts than can be read at once"));
+                }
+            }
+        }
+        self.pages = below;
+        self.height = self.height.saturating_sub(1);
+        Ok(())
+    }
+}
+
+/// Returns the items of those leaves of two sequences that aren't leaves of both.
+pub(super) async fn difference<K: Kind>(
+    a: &dyn Source,
+    top_a: &PageLink,
+    b: &dyn Source,
+    top_b: &PageLink,
+) -> Result<(Vec<K::Item>, Vec<K::Item>)> {
+    let (height_a, height_b) = (measure::<K>(a, top_a).await?.0, measure::<K>(b, top_b).await?.0);
+    let mut left = Level { source: a, pages: vec![top_a.clone()], height: height_a };
+    let mut right = Level { source: b, pages: vec![top_b.clone()], height: height_b };
+    let (mut items_a, mut items_b) = (Vec::new(), Vec::new());
+    while !left.pages.is_empty() || !right.pages.is_empty() {
+        let (down_a, down_b) = (left.height >= right.height, right.height >= left.height);
+        if down_a && down_b {
+            let ids = |pages: &[PageLink]| pages.iter().map(|page| page.id).collect::<HashSet<_>>();
+            let (ids_a, ids_b) = (ids(&left.pages), ids(&right.pages));
+            left.pages.retain(|page| !ids_b.contains(&page.id));
+            right.pages.retain(|page| !ids_a.contains(&page.id));
+        }
+        if down_a {
+            left.open::<K>(&mut items_a).await?;
+        }
+        if down_b {
+            right.open::<K>(&mut items_b).await?;
+        }
+    }
+    Ok((items_a, items_b))
 }
