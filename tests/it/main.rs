@@ -1,5 +1,7 @@
 //! The integration tests: one binary, one file per subject. A file that isn't listed here fails [`every_file_is_listed`].
 
+mod repository;
+
 #[test]
 fn every_file_is_listed() {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("it");

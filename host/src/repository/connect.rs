@@ -118,18 +118,20 @@ impl Connection {
         })
     }
 
-    /// Fetches the pack of one commit and its tree into `directory`, with an index.
+    /// Fetches the pack of one commit and so much of its history into `directory`, with an index; `git_dir` gets the `shallow` file.
     pub(super) fn fetch_commit(
         &mut self,
         commit: CommitId,
         depth: NonZeroU32,
+        git_dir: &Path,
         directory: &Path,
         options: &RemoteOptions,
         progress: Option<&ProgressSink>,
     ) -> Result<FetchedPack> {
-        let shallow_file = directory.join("shallow");
+        let shallow_file = git_dir.join("shallow");
         let mut pack = None;
-        self.exchange.allow(options.max_pack_bytes.saturating_add(LISTING_MAX));
+        // A little more for what frames the pack.
+        self.exchange.allow(options.max_pack_bytes.saturating_add(options.max_pack_bytes / 64 + (64 << 10)));
         let exchange = Arc::clone(&self.exchange);
         let before = exchange.received.load(Ordering::Relaxed);
         let wanted = gix::ObjectId::from_bytes_or_panic(commit.as_bytes());
@@ -201,7 +203,7 @@ impl Connection {
                     if said.contains("not our ref") || said.contains("unadvertised object") || said.contains("non-side channel line") {
                         return Err(commit_not_found(&self.url, commit));
                     }
-                    if error_is_alloc_limit(&said) {
+                    if error.classify().any(|found| matches!(found.class(), gix::error::Class::ResourceExhaustion(_))) {
                         return Err(Error::limit(format!(
                             "an object of commit {commit} is larger than the limit of {} bytes",
                             options.max_object_bytes
@@ -223,10 +225,6 @@ pub(super) fn commit_not_found(url: &RepositoryUrl, commit: CommitId) -> Error {
     Error::not_found(format!("the repository {url} has no commit {commit}, or its server doesn't give it out"))
         .code("commit_not_found")
         .hint("give a commit that a branch of this repository contains")
-}
-
-fn error_is_alloc_limit(said: &str) -> bool {
-    said.contains("allocation") || said.contains("alloc limit") || said.contains("Allocation")
 }
 
 fn commit_id(id: &gix::oid) -> Result<CommitId> {

@@ -1,12 +1,21 @@
 //! Repositories: a remote is asked once which commit a session stands on, that commit is imported once for all sessions, and
 //! everything after works on values in the store.
 
+mod attributes;
 mod base64;
 pub mod branch;
+pub mod checkout;
 mod connect;
+pub mod diff;
+pub mod export;
+mod fetch;
 mod http;
+pub mod import;
+pub mod imported;
 mod local;
+pub mod patch;
 pub mod remote;
+pub mod status;
 pub mod url;
 
 /// Checks a repository's URL as a config gives it.
@@ -15,6 +24,14 @@ pub mod url;
 /// `Usage`, as [`url::RepositoryUrl::parse`]; the message never repeats what could be a secret.
 pub fn check_url(text: &str) -> crate::Result<()> {
     url::RepositoryUrl::parse(text).map(|_| ())
+}
+
+/// Returns a repository's URL in its one normal form: what pins hold, and what two URLs are compared by.
+///
+/// # Errors
+/// As [`check_url`].
+pub fn normalised_url(text: &str) -> crate::Result<String> {
+    url::RepositoryUrl::parse(text).map(|url| url.to_string())
 }
 
 /// Checks a branch's name as a config or a request gives it.

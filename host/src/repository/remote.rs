@@ -275,20 +275,23 @@ impl Git {
         work: impl FnOnce(&Self, Arc<AtomicBool>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let interrupt = Arc::new(AtomicBool::new(false));
-        let guard = InterruptOnDrop(Arc::clone(&interrupt));
+        let mut guard = InterruptOnDrop(Some(Arc::clone(&interrupt)));
         let git = self.clone();
         let done = tokio::task::spawn_blocking(move || work(&git, interrupt)).await;
-        drop(guard);
+        // What the work returned may still hold the flag, and goes on.
+        guard.0 = None;
         done.map_err(|error| Error::internal("the git client's thread failed").source(error))?
     }
 }
 
 /// Interrupts the thread when its caller goes away.
-struct InterruptOnDrop(Arc<AtomicBool>);
+struct InterruptOnDrop(Option<Arc<AtomicBool>>);
 
 impl Drop for InterruptOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        if let Some(flag) = &self.0 {
+            flag.store(true, Ordering::Relaxed);
+        }
     }
 }
 
