@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file per subject. A file that isn't listed here fails [`every_file_is_listed`].
 
+mod component;
 mod repository;
 
 #[test]

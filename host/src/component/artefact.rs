@@ -100,7 +100,9 @@ impl ArtefactCache {
         }
         // The time of the last use decides what goes first when the folder is full.
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
-        rustix::fs::futimens(&file, &rustix::fs::Timestamps { last_access: now, last_modification: now })?;
+        for used in [&file, &mac] {
+            rustix::fs::futimens(used, &rustix::fs::Timestamps { last_access: now, last_modification: now })?;
+        }
         Ok(Some(Artefact { path: self.path.join(code_name(name)), file }))
     }
 

@@ -242,7 +242,11 @@ pub(super) fn classify(error: wasmtime::Error, memory: &MemoryUse, limit: u64, s
     }
     let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
     let message = trap.map_or_else(|| format!("{:#}", WithoutBacktrace(&error)), |trap| trap.to_string());
-    Ok(GuestFailure::Trap { kind: trap.map_or(TrapKind::HostCall, kind), message, backtrace, stderr })
+    let kind = match trap.map_or(TrapKind::HostCall, kind) {
+        TrapKind::OutOfBounds if is_recursion(&backtrace) => TrapKind::StackOverflow,
+        kind => kind,
+    };
+    Ok(GuestFailure::Trap { kind, message, backtrace, stderr })
 }
 
 /// Prints an error's chain without the context that wasmtime adds: that is the backtrace, over many lines.
@@ -265,6 +269,12 @@ fn kind(trap: Trap) -> TrapKind {
         Trap::CannotEnterComponent => TrapKind::HostCall,
         _ => TrapKind::Other,
     }
+}
+
+/// Whether a guest came to the end of the stack that its compiler keeps in memory: then it wrote outside the memory, deep in itself.
+fn is_recursion(backtrace: &[Frame]) -> bool {
+    let same = backtrace.first().map_or(0, |first| backtrace.iter().filter(|frame| frame.function == first.function).count());
+    backtrace.len() == FRAMES && same * 2 >= FRAMES
 }
 
 fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {

@@ -250,6 +250,8 @@ fn link(l: &mut Linker<TurnState>) -> wasmtime::Result<()> {
     wasi::sockets::udp::add_to_linker::<T, WasiSockets>(l, T::sockets)?;
     wasi::sockets::udp_create_socket::add_to_linker::<T, WasiSockets>(l, T::sockets)?;
 
+    crate::workspace::wasi::add_to_linker(l)?;
+
     agent::types::add_to_linker::<T, HasProgress>(l, T::progress)?;
     agent::checkpoints::add_to_linker::<T, HasCheckpoints>(l, T::checkpoints)?;
     agent::progress::add_to_linker::<T, HasProgress>(l, T::progress)?;

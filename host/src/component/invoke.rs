@@ -147,23 +147,8 @@ pub async fn invoke(engine: &Engine, component: &Loaded, call: Call, cancel: &Ca
         place = engine.place() => place?,
     };
     let (limits, clock) = (call.limits.clone(), Arc::clone(engine.clock()));
-    let log = Log::new(Arc::clone(&call.events), limits.log);
-    let output = Output::new(limits.output);
-    let (stdio, request) = match component.entry() {
-        Entry::Agent(_) => {
-            let stdout = Target::Log(LogStream::Stdout, Arc::clone(&log));
-            let request = wit_request(&call);
-            (Stdio { input: Bytes::new(), output: stdout, errors: Target::Log(LogStream::Stderr, Arc::clone(&log)) }, Some(request))
-        }
-        Entry::Command(_) => {
-            let input = Bytes::from(call.request.input.clone());
-            let errors = Target::Log(LogStream::Stderr, Arc::clone(&log));
-            (Stdio { input, output: Target::Output(Arc::clone(&output)), errors }, None)
-        }
-    };
-    let state = TurnState::new(call, component.program(), stdio, &clock);
-    let memory = state.meter.memory();
-    let mut store = store(engine, state);
+    let Prepared { mut store, request, log, output } = prepare(engine, component, call);
+    let memory = store.data().meter.memory();
 
     let started = clock.boot();
     let mut cpu = Duration::ZERO;
@@ -201,6 +186,48 @@ pub async fn invoke(engine: &Engine, component: &Loaded, call: Call, cancel: &Ca
 fn bounded(output: String, limit: u64) -> Result<GuestResponse, GuestFailure> {
     let size = output.len() as u64;
     if size > limit { Err(GuestFailure::OutputTooLarge { limit, size }) } else { Ok(GuestResponse { output: output.into() }) }
+}
+
+/// Instantiates a component with all that a call needs and throws the instance away: whether it starts at all, and how fast.
+///
+/// # Errors
+/// As [`invoke`], and `Component` when it doesn't start.
+pub async fn instantiate(engine: &Engine, component: &Loaded, call: Call) -> Result<()> {
+    component.check_granted(&call.grants)?;
+    let _place = engine.place().await?;
+    let mut store = prepare(engine, component, call).store;
+    let started = match component.entry() {
+        Entry::Agent(pre) => pre.instantiate_async(&mut store).await.map(drop),
+        Entry::Command(pre) => pre.instantiate_async(&mut store).await.map(drop),
+    };
+    started.map_err(|error| Error::component(format!("{} doesn't start", component.name())).source(error.into_boxed_dyn_error()))
+}
+
+/// A store that is set up for one call.
+struct Prepared {
+    store: Store<TurnState>,
+    /// None for a command: it has its input on stdin.
+    request: Option<wit::Request>,
+    log: Arc<Log>,
+    output: Arc<Output>,
+}
+
+fn prepare(engine: &Engine, component: &Loaded, call: Call) -> Prepared {
+    let log = Log::new(Arc::clone(&call.events), call.limits.log);
+    let output = Output::new(call.limits.output);
+    let errors = Target::Log(LogStream::Stderr, Arc::clone(&log));
+    let (stdio, request) = match component.entry() {
+        Entry::Agent(_) => {
+            let stdio = Stdio { input: Bytes::new(), output: Target::Log(LogStream::Stdout, Arc::clone(&log)), errors };
+            (stdio, Some(wit_request(&call)))
+        }
+        Entry::Command(_) => {
+            let input = Bytes::from(call.request.input.clone());
+            (Stdio { input, output: Target::Output(Arc::clone(&output)), errors }, None)
+        }
+    };
+    let state = TurnState::new(call, component.program(), stdio, engine.clock());
+    Prepared { store: store(engine, state), request, log, output }
 }
 
 enum Ended {

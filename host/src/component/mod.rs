@@ -15,6 +15,6 @@ pub use artefact::CacheOptions;
 pub use cancel::{Cancel, CancelReason, Canceller};
 pub use engine::{Engine, EngineOptions};
 pub use failure::{Frame, GuestFailure, TrapKind};
-pub use invoke::{Attachment, Call, GuestRequest, GuestResponse, Invoked, Trigger, Usage, invoke};
+pub use invoke::{Attachment, Call, GuestRequest, GuestResponse, Invoked, Trigger, Usage, instantiate, invoke};
 pub use limits::GuestLimits;
 pub use load::{Loaded, World};

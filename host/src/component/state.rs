@@ -19,12 +19,14 @@ use crate::capability::repository::{self, RepositoryService};
 use crate::clock::SharedClock;
 use crate::policy::grants::Grants;
 use crate::workspace::Workspace;
+use crate::workspace::wasi::{FilesystemCtx, FilesystemHost, FilesystemView, INITIAL_CWD};
 
 /// The state of one running guest.
 pub(crate) struct TurnState {
     pub(super) table: ResourceTable,
     pub(super) wasi: WasiCtx,
-    pub(super) workspace: Workspace,
+    filesystem: FilesystemCtx,
+    workspace: Workspace,
     pub(super) meter: Meter,
     checkpoints: Arc<dyn CheckpointService>,
     repository: Option<Arc<dyn RepositoryService>>,
@@ -47,6 +49,7 @@ impl TurnState {
         wasi.stdin(MemoryInputPipe::new(stdio.input));
         wasi.stdout(stdio.output);
         wasi.stderr(stdio.errors);
+        wasi.initial_cwd(INITIAL_CWD);
         wasi.arg(program);
         wasi.args(&call.args);
         wasi.envs(&call.env);
@@ -60,6 +63,7 @@ impl TurnState {
         Self {
             table,
             wasi: wasi.build(),
+            filesystem: FilesystemCtx::new(&call.workspace),
             workspace: call.workspace,
             meter: Meter::new(call.limits.memory),
             checkpoints: call.checkpoints,
@@ -91,6 +95,12 @@ impl TurnState {
 impl WasiView for TurnState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl FilesystemHost for TurnState {
+    fn filesystem(&mut self) -> FilesystemView<'_> {
+        FilesystemView { ctx: &mut self.filesystem, table: &mut self.table }
     }
 }
 
