@@ -13,6 +13,8 @@ use super::*;
 
 /// Largest pack in bytes.
 const PACK_MAX: u32 = 32 << 20;
+/// Shortest stored frame in bytes: its header and one byte.
+const FRAME_MIN: u32 = 6;
 /// Largest number of plain bytes in a frame.
 const FRAME_MAX: u32 = 1 << 20;
 
@@ -195,8 +197,8 @@ impl<'r, 'b> Places<'r, 'b> {
             let pack =
                 usize::try_from(reader.uint()?).ok().filter(|pack| *pack < packs.len()).ok_or(Malformed("has a hint beyond its packs"))?;
             let (frame, stored) = (reader.uint32()?, reader.uint32()?);
-            if frame.checked_add(stored).is_none_or(|end| end > PACK_MAX) {
-                return Err(Malformed("has a hint beyond the end of a pack"));
+            if stored < FRAME_MIN || frame.checked_add(stored).is_none_or(|end| end > PACK_MAX) {
+                return Err(Malformed("has a hint to a frame that can't be one"));
             }
             Ok((pack, frame, stored))
         })?;
@@ -218,8 +220,8 @@ impl<'r, 'b> Places<'r, 'b> {
             Some(len) => len,
             None => self.next()?,
         };
-        if start.checked_add(len).is_none_or(|end| end > FRAME_MAX) {
-            return Err(Malformed("has a hint beyond the end of a frame"));
+        if len == 0 || start.checked_add(len).is_none_or(|end| end > FRAME_MAX) {
+            return Err(Malformed("has a hint to an object that can't be in a frame"));
         }
         Ok(Place::At(Location { home, pack, frame, stored, start, len }))
     }

@@ -99,8 +99,9 @@ async fn writing_what_is_there_stores_nothing() {
         let old = &old[..size];
         let base = build(&mut sink, None, old).await.unwrap();
         let _built = objects.take_counts();
-        let (size, written) = (size as u64, [0..size as u64 / part]);
-        let edits = Edits { size, kept: size, written: &written };
+        let size = size as u64;
+        let written = 0..size / part;
+        let edits = Edits { size, kept: size, written: std::slice::from_ref(&written) };
         let content = recut(&objects, &mut sink, &base, size, edits, &File(old.to_vec())).await.unwrap();
         assert_eq!(content, base);
         let counts = objects.take_counts();
@@ -152,7 +153,8 @@ async fn contradicting_edits_are_refused() {
     let objects = MemoryObjects::new();
     let mut sink = objects.clone();
     let base = build(&mut sink, None, b"abc").await.unwrap();
-    for written in [&[1..1_u64][..], &[2..5], &[1..2, 0..1], &[0..1, 1..2]] {
+    for written in [vec![(1, 1)], vec![(2, 5)], vec![(1, 2), (0, 1)], vec![(0, 1), (1, 2)]] {
+        let written = &written.into_iter().map(|(start, end)| start..end).collect::<Vec<_>>();
         let edits = Edits { size: 4, kept: 3, written };
         assert!(recut(&objects, &mut sink, &base, 3, edits, &File(vec![0; 9])).await.is_err(), "{written:?}");
     }
