@@ -119,9 +119,18 @@ impl FileData {
         !self.written.is_empty() || self.kept != self.base_size || self.size != self.base_size
     }
 
-    /// Returns the first written range that ends after `from`, cut off before it.
-    pub(super) fn next_written(&self, from: u64) -> Option<Range<u64>> {
-        self.written.next_after(from)
+    /// Returns what is written over the base, in ranges that don't touch each other.
+    pub(super) fn written_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut at = 0;
+        while let Some(range) = self.written.next_after(at) {
+            at = range.end;
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        ranges
     }
 
     /// Writes bytes; a gap before them becomes zeros.

@@ -1,42 +1,47 @@
 //! Storing a file's content, with what is stored of it already.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::filesystem::Filesystem;
-use super::handle::{Handle, READ_MAX};
-use super::list::ContentBuilder;
-use super::node::{Body, NodeId};
+use super::handle::Handle;
+use super::node::NodeId;
 use super::page::{ChunkLink, Content, Page, PageLink, Part};
+use super::recut::{Edits, Written, recut};
 use super::source::Sink;
 use crate::error::Result;
 use crate::id::ChunkId;
 
-/// Stores the content of a file and returns it with its length in bytes. Content that isn't edited is returned as it is.
+/// Stores the content of a file and returns it with its length in bytes. Content that isn't edited is returned as it is; of large
+/// content only what lies around the edits is read and stored.
 pub(super) async fn content(filesystem: &Filesystem, id: NodeId, sink: &mut dyn Sink) -> Result<(Content, u64)> {
-    let (base, size, edited, handle) = {
+    let (base, size, kept, ranges, file) = {
         let mut state = filesystem.state();
-        let Body::File { data, .. } = &state.node(id)?.body else {
-            return Err(crate::error::Error::internal("the content of something that isn't a file was to be stored"));
-        };
-        let (base, size, edited) = (data.base(), data.size(), data.is_edited());
+        let data = state.file_mut(id)?;
+        let (base, size, kept, edited, ranges) = (data.base(), data.size(), data.kept(), data.is_edited(), data.written_ranges());
+        if !edited {
+            return Ok(((*base.content).clone(), size));
+        }
         state.open(id)?;
-        let handle = Handle::new(filesystem.clone(), id, state.generation);
-        (base, size, edited, handle)
+        (base, size, kept, ranges, Handle::new(filesystem.clone(), id, state.generation))
     };
-    if !edited {
-        return Ok(((*base.content).clone(), size));
-    }
     let mut sink = Reuse::new(sink, &base.content);
-    let mut builder = ContentBuilder::new(&mut sink, Some(&**filesystem.source()));
-    let mut at = 0;
-    while at < size {
-        let read = handle.read_at(at, READ_MAX).await?;
-        builder.push(&read.bytes).await?;
-        at += read.bytes.len() as u64;
+    let edits = Edits { size, kept, written: &ranges };
+    let content = recut(&**filesystem.source(), &mut sink, &base.content, base.size, edits, &WrittenTo(file)).await?;
+    Ok((content, size))
+}
+
+/// The written ranges of an open file.
+struct WrittenTo(Handle);
+
+#[async_trait::async_trait]
+impl Written for WrittenTo {
+    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        Ok(self.0.read_at(range.start, len).await?.bytes)
     }
-    builder.finish().await
 }
 
 /// A sink that stores no chunk of a file again that its base has.
