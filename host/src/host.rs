@@ -1,1 +1,572 @@
-//! TBD
+//! The host: what an embedder makes once and runs turns with.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::checkpoint::inspect::OpenCheckpoint;
+use crate::checkpoint::materialise::{self, MaterialiseOptions, Materialised};
+use crate::checkpoint::reader::Reader;
+use crate::checkpoint::root::{Checkpoint, RootRecord};
+use crate::checkpoint::verify::{self, Report};
+use crate::component::CacheOptions;
+use crate::component::cancel::{Cancel, CancelReason, Canceller};
+use crate::component::engine::{Engine, EngineOptions};
+use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
+use crate::error::{Error, Result};
+use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
+use crate::repository::checkout::TreeLimits;
+use crate::repository::imported::Repositories;
+use crate::repository::remote::{Credential, Git, RemoteOptions};
+use crate::secret::{Mask, Secret};
+use crate::session::head::Head;
+use crate::session::lease::{Held, Sessions, Snapshot};
+use crate::session::queue::QueueEntry;
+use crate::session::record::{RunRecord, Text};
+use crate::session::replica::{Process, Replica};
+use crate::session::selector::Selector;
+use crate::store::Store;
+use crate::store::cache::DiskCache;
+use crate::trigger::{SharedWatch, TurnRequest};
+use crate::workspace::source::Source;
+
+/// Bytes of decoded pages and content that a host keeps in memory.
+const READER_MEMORY: usize = 64 << 20;
+/// Bytes of the local disk cache.
+const CACHE_BYTES: u64 = 8 << 30;
+/// How long a session's head is remembered between turns, which saves a request.
+const WARM: Duration = Duration::from_secs(300);
+/// Most sessions whose head is remembered.
+const WARM_MAX: usize = 1024;
+
+/// Runs agents' turns on a store. Cheap to clone; all clones are the same host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) engine: Engine,
+    pub(crate) reader: Reader,
+    pub(crate) store: Store,
+    pub(crate) sessions: Sessions,
+    pub(crate) mask: Mask,
+    pub(crate) spool: PathBuf,
+    pub(crate) repositories: BTreeMap<AgentName, AgentRepository>,
+    broad_token: bool,
+    replica: Arc<Replica>,
+    announced: OnceCell<()>,
+    /// Cancelled when this process is taken for dead by others: its guests have to stop.
+    lost: Arc<Canceller>,
+    warm: Mutex<HashMap<SessionRef, (Snapshot, Duration)>>,
+    /// Runs whose commit failed after their record may have been written: they have to end before the next on their session.
+    unsettled: Mutex<HashMap<SessionRef, Unsettled>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) held: Held,
+    pub(crate) entry: QueueEntry,
+    pub(crate) reason: String,
+}
+
+/// An agent's repository with what its sessions reach it with.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentRepository {
+    pub(crate) repositories: Repositories,
+    pub(crate) credential: Option<Credential>,
+}
+
+/// Collects what a [`Host`] is made of.
+#[derive(Debug)]
+pub struct HostBuilder {
+    store: Store,
+    config: Config,
+    cache: Option<PathBuf>,
+    secrets: BTreeMap<String, Secret>,
+    broad_token: bool,
+    engine: EngineOptions,
+    name: Option<ReplicaName>,
+}
+
+impl HostBuilder {
+    /// Sets the folder of the caches and of what doesn't fit in memory. It is made with mode 0700. Without it a folder of this
+    /// process in the system's folder for temporary files is used, and nothing is kept.
+    #[must_use]
+    pub fn cache_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
+        self
+    }
+
+    /// Gives the value of a credential that the config names.
+    #[must_use]
+    pub fn secret(mut self, name: impl Into<String>, secret: Secret) -> Self {
+        self.secrets.insert(name.into(), secret);
+        self
+    }
+
+    /// Says whether the process also holds a `GITHUB_TOKEN`. Agents that name `GITHUB_READ_TOKEN` are then refused: the other one
+    /// can usually do far more, and the process shouldn't have it.
+    #[must_use]
+    pub fn broad_token(mut self, present: bool) -> Self {
+        self.broad_token = present;
+        self
+    }
+
+    /// Sets how components are run.
+    #[must_use]
+    pub fn engine(mut self, options: EngineOptions) -> Self {
+        self.engine = options;
+        self
+    }
+
+    /// Names this replica; the default is `local`.
+    #[must_use]
+    pub fn replica_name(mut self, name: ReplicaName) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Makes the host. Writes nothing to the store.
+    ///
+    /// # Errors
+    /// `Config` for repositories and credentials that don't fit together, `Local` when the cache folder or the engine can't be made.
+    pub fn build(self) -> Result<Host> {
+        let Self { store, config, cache, secrets, broad_token, mut engine, name } = self;
+        let (clock, random) = (Arc::clone(store.clock()), Arc::clone(store.random()));
+        let (folder, disk) = match cache {
+            Some(folder) => {
+                make_private(&folder)?;
+                let disk = DiskCache::open(&folder.join("packs"), CACHE_BYTES, Arc::clone(&clock))?;
+                engine.cache.get_or_insert_with(|| CacheOptions::new(folder.join("components")));
+                (folder, Some(disk))
+            }
+            None => (std::env::temp_dir(), None),
+        };
+        let reader = Reader::new(store.clone(), disk, READER_MEMORY);
+        let mask = Mask::new(secrets.values());
+        let mut repositories = BTreeMap::new();
+        for (name, agent) in &config.agents {
+            if let Some(repository) = agent_repository(&config, name, agent, &secrets, &store, &folder)? {
+                repositories.insert(name.clone(), repository);
+            }
+        }
+        let name = match name {
+            Some(name) => name,
+            None => "local".parse()?,
+        };
+        let replica = Arc::new(Replica::new(store.clone(), name, None, Process::current()));
+        let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
+        let inner = Inner {
+            engine: Engine::new(&engine, clock, random)?,
+            config,
+            reader,
+            store,
+            sessions,
+            mask,
+            spool: folder,
+            repositories,
+            broad_token,
+            replica,
+            announced: OnceCell::new(),
+            lost: Arc::new(Canceller::new().0),
+            warm: Mutex::default(),
+            unsettled: Mutex::default(),
+        };
+        Ok(Host { inner: Arc::new(inner) })
+    }
+}
+
+/// Makes a folder that only its owner can enter.
+fn make_private(folder: &std::path::Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+        Error::local(format!("the cache folder {} can't be made", folder.display())).source(error).hint("give another one with --cache")
+    })
+}
+
+fn agent_repository(
+    config: &Config,
+    name: &AgentName,
+    agent: &Agent,
+    secrets: &BTreeMap<String, Secret>,
+    store: &Store,
+    folder: &std::path::Path,
+) -> Result<Option<AgentRepository>> {
+    let Some(repository) = &agent.repository else { return Ok(None) };
+    if let Some(allowed) = config.policy.as_ref().and_then(|policy| policy.repositories.as_ref())
+        && !allowed.iter().any(|pattern| matches_url(pattern, &repository.url))
+    {
+        return Err(Error::denied(format!("agent {name} asks for the repository {}, which the policy doesn't allow", repository.url))
+            .code("repository_not_allowed")
+            .hint(format!("[policy] repositories = [\"{}\"] would allow it", repository.url)));
+    }
+    let ca_pem = match &repository.ca_file {
+        Some(file) => Some(std::fs::read(file).map_err(|error| {
+            Error::config(format!("the ca_file {} of agent {name} can't be read", file.display())).source(error)
+        })?),
+        None => None,
+    };
+    let credential = agent.credentials.iter().find_map(|credential| {
+        let (named, secret) = (config.credentials.get(credential)?, secrets.get(credential)?);
+        let fits = named.audience.iter().any(|audience| same_origin(audience, &repository.url));
+        fits.then(|| Credential::basic(&named.user, secret.expose()))
+    });
+    let options = RemoteOptions {
+        ca_pem,
+        // The config's author is the operator, and has written the URL there; a policy above has had its say.
+        allow_file: true,
+        // In clear text only to this machine, and never with a secret.
+        allow_http_loopback: credential.is_none(),
+        ..RemoteOptions::default()
+    };
+    let limits = TreeLimits { entries: agent.limits.entries, bytes: agent.limits.workspace, file: agent.limits.file, ..TreeLimits::default() };
+    let git = Git::new(options, Arc::clone(store.clock()));
+    let repositories = Repositories::new(git, store.clone(), folder.join("git"), limits);
+    Ok(Some(AgentRepository { repositories, credential }))
+}
+
+/// Whether a policy's pattern, an URL or the beginning of one with `*` at its end, covers an URL.
+fn matches_url(pattern: &str, url: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => url.starts_with(start),
+        None => url.trim_end_matches('/').trim_end_matches(".git") == pattern.trim_end_matches('/').trim_end_matches(".git"),
+    }
+}
+
+fn same_origin(audience: &str, url: &str) -> bool {
+    match (url::Url::parse(audience), url::Url::parse(url)) {
+        (Ok(audience), Ok(url)) => url.scheme() == "https" && audience.origin() == url.origin(),
+        _ => false,
+    }
+}
+
+/// A checkpoint in a session's history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionCheckpoint {
+    /// Its id.
+    pub id: crate::id::CheckpointId,
+    /// The name that it was saved under; none for the end of a turn.
+    pub name: Option<String>,
+    /// The run that made it.
+    pub run: RunId,
+    /// That run's turn; none for a named checkpoint.
+    pub turn: Option<u64>,
+    /// When it was made, nanoseconds since 1970.
+    pub created: crate::clock::UnixNanos,
+}
+
+/// Most runs that are looked through for a turn or a run.
+const HISTORY: usize = 100_000;
+
+impl Host {
+    /// Begins a host on a store with a config.
+    #[must_use]
+    pub fn builder(store: Store, config: Config) -> HostBuilder {
+        HostBuilder { store, config, cache: None, secrets: BTreeMap::new(), broad_token: false, engine: EngineOptions::default(), name: None }
+    }
+
+    /// Runs one turn, from the request to the commit, and returns its record: also that of a run that failed or was cancelled.
+    ///
+    /// # Errors
+    /// Where nothing was run: `Usage` and `Limit` for a request that can't be met, `NotFound` for an unknown agent or component,
+    /// `Component`, `Denied`, `Remote` for the repository, `Conflict` for a busy session. `Store` and `Damaged` where the host
+    /// failed in the middle: nothing was committed, and the run may be repeated.
+    pub async fn run(&self, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
+        crate::turn::run(&self.inner, request, watch, cancel).await
+    }
+
+    /// Makes this process unknown to others again. Call it after the last run; without it others have to notice that it has ended.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn close(&self) -> Result<()> {
+        if self.inner.announced.initialized() { self.inner.replica.stop().await } else { Ok(()) }
+    }
+
+    /// Returns the store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// Returns the name of a session that nobody has yet.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn fresh_session_name(&self) -> Result<SessionName> {
+        self.inner.new_run_id().to_string().parse()
+    }
+
+    /// Returns the heads of the sessions in use, of one agent or of all, by name. A damaged head is a warning in the log and left out.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn sessions(&self, agent: Option<&AgentName>) -> Result<Vec<Head>> {
+        let mut heads = Vec::new();
+        for (session, head) in self.inner.sessions.list(agent).await? {
+            match head {
+                Ok(head) => heads.push(head),
+                Err(error) => tracing::warn!(%session, error = %error.chain(), "a session is left out of the list"),
+            }
+        }
+        Ok(heads)
+    }
+
+    /// Returns the head of a session.
+    ///
+    /// # Errors
+    /// `NotFound`, `Damaged`, `TooNew`, `Store`.
+    pub async fn session(&self, session: &SessionRef) -> Result<Head> {
+        Ok(self.inner.sessions.get(session).await?.head)
+    }
+
+    /// Returns the records of a session's ended runs, newest first.
+    ///
+    /// # Errors
+    /// As [`Host::session`].
+    pub async fn runs(&self, session: &SessionRef, limit: usize) -> Result<Vec<RunRecord>> {
+        let head = self.session(session).await?;
+        self.inner.sessions.records(&head, limit).await
+    }
+
+    /// Returns a session's checkpoints, newest first: the ends of turns, and the named ones.
+    ///
+    /// # Errors
+    /// As [`Host::session`].
+    pub async fn checkpoints(&self, session: &SessionRef) -> Result<Vec<SessionCheckpoint>> {
+        let head = self.session(session).await?;
+        self.inner.checkpoints(&head, HISTORY).await
+    }
+
+    /// Returns the whole output of a run.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub async fn output(&self, record: &RunRecord) -> Result<Bytes> {
+        match &record.output {
+            None => Ok(Bytes::new()),
+            Some(Text::Inline(text)) => Ok(Bytes::from(text.clone())),
+            Some(Text::Stored(stored)) => self.inner.reader.chunk(&stored.link()).await,
+        }
+    }
+
+    /// Opens what a finished run of an agent left behind, wherever it ran.
+    ///
+    /// # Errors
+    /// `NotFound` with the code `run_missing` for an unknown run or another agent's, `run_not_done` for one that goes on (the message
+    /// names the checkpoint before it); `pack_missing` and `pack_damaged` come when the content is read.
+    pub async fn open_run_checkpoint(&self, agent: &AgentName, run: RunId) -> Result<OpenCheckpoint> {
+        let record = self.find_run(Some(agent), run).await?;
+        self.left_by(&record)
+    }
+
+    /// Opens the checkpoint that a person names.
+    ///
+    /// # Errors
+    /// As [`Host::open_run_checkpoint`]; `NotFound` for a session, a turn or a name that doesn't exist.
+    pub async fn open(&self, selector: &Selector) -> Result<OpenCheckpoint> {
+        match selector {
+            Selector::Run(run) => self.left_by(&self.find_run(None, *run).await?),
+            Selector::Head(session) => {
+                let head = self.session(session).await?;
+                let checkpoint = head.checkpoint.ok_or_else(|| {
+                    Error::not_found(format!("session {session} has no checkpoint yet")).code("no_checkpoint").hint("it has one after its first turn")
+                })?;
+                Ok(self.open_checkpoint(checkpoint))
+            }
+            Selector::Turn(session, turn) => {
+                let found = self.runs(session, HISTORY).await?.into_iter().find(|record| record.is_completed() && record.turn == *turn);
+                self.left_by(&found.ok_or_else(|| {
+                    Error::not_found(format!("session {session} has no turn {turn}")).code("no_turn").hint("`landfall session log` lists the turns")
+                })?)
+            }
+            Selector::Saved(session, name) => {
+                let head = self.session(session).await?;
+                let save = head.saves.into_iter().find(|save| save.name == *name).ok_or_else(|| {
+                    Error::not_found(format!("session {session} has no checkpoint named {name:?}")).code("no_save").hint("`landfall session show` lists them")
+                })?;
+                Ok(self.open_checkpoint(save.checkpoint))
+            }
+        }
+    }
+
+    /// Opens a checkpoint that was read before.
+    #[must_use]
+    pub fn open_checkpoint(&self, checkpoint: Checkpoint) -> OpenCheckpoint {
+        OpenCheckpoint::new(checkpoint, Arc::new(self.inner.reader.clone()))
+    }
+
+    /// Returns the checkpoint of the pinned commit itself: the files before any turn, and the same `/state` as `of`.
+    ///
+    /// # Errors
+    /// `Usage` when it has no repository; `NotFound` (`import_missing`), `Damaged`, `Store`.
+    pub async fn pinned(&self, of: &OpenCheckpoint) -> Result<OpenCheckpoint> {
+        let root = &of.checkpoint().root;
+        let imported = self.inner.imported(root).await?;
+        let root = RootRecord { workspace: imported.workspace, ..root.clone() };
+        Ok(self.open_checkpoint(Checkpoint::new(root)))
+    }
+
+    /// Returns the paths at which two checkpoints differ, sorted by bytes, with `/workspace` or `/state` before each.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub async fn changes(&self, before: &OpenCheckpoint, after: &OpenCheckpoint) -> Result<Vec<crate::capability::types::Change>> {
+        crate::turn::compare::changes(before.source().as_ref(), &before.checkpoint().root, after.source().as_ref(), &after.checkpoint().root).await
+    }
+
+    /// Returns the difference of two checkpoints' `/workspace` as a diff that `git apply` accepts, for some paths or for all.
+    ///
+    /// # Errors
+    /// `Limit` for one that is too large, `Damaged`, `Store`.
+    pub async fn diff(&self, before: &OpenCheckpoint, after: &OpenCheckpoint, paths: &[String]) -> Result<Bytes> {
+        crate::turn::compare::unified(before.source().as_ref(), &before.checkpoint().root, after.source().as_ref(), &after.checkpoint().root, paths)
+            .await
+    }
+
+    /// Writes a checkpoint's `/workspace` as a folder, every byte checked; with a repository it gets a `.git` at the pin.
+    ///
+    /// # Errors
+    /// `Local` when the folder exists and isn't empty or can't be written, `Damaged`, `Store`.
+    pub async fn materialise(&self, checkpoint: &OpenCheckpoint, to: &std::path::Path, options: &MaterialiseOptions) -> Result<Materialised> {
+        crate::turn::opening::open(&self.inner, checkpoint, to, options).await
+    }
+
+    /// Checks a checkpoint: its pages and packs, and with `deep` every byte of content.
+    ///
+    /// # Errors
+    /// `Store` when the store can't be read. Damage is in the report.
+    pub async fn verify(&self, checkpoint: &OpenCheckpoint, deep: bool) -> Result<Report> {
+        // Caches hold what was checked when it was fetched; what counts here is what the store has now.
+        let reader = Reader::new(self.inner.store.clone(), None, READER_MEMORY);
+        verify::verify(&reader, checkpoint.checkpoint(), deep).await
+    }
+
+    fn left_by(&self, record: &RunRecord) -> Result<OpenCheckpoint> {
+        let checkpoint = record.after.clone().ok_or_else(|| {
+            Error::not_found(format!("run {} left no checkpoint: it {}", record.run, record.status)).code("no_checkpoint")
+        })?;
+        Ok(self.open_checkpoint(checkpoint))
+    }
+
+    /// Finds a run by its id alone: looks into each session of the agent, or of all.
+    async fn find_run(&self, agent: Option<&AgentName>, run: RunId) -> Result<RunRecord> {
+        let mut not_done = None;
+        for (session, head) in self.inner.sessions.list(agent).await? {
+            if head.is_err() {
+                continue;
+            }
+            match self.inner.sessions.record(&session, run).await {
+                Ok(record) => return Ok(record),
+                Err(error) if error.stable_code() == "run_missing" => {}
+                Err(error) if error.stable_code() == "run_not_done" => not_done = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(not_done.unwrap_or_else(|| {
+            let whose = agent.map_or_else(String::new, |agent| format!(" of agent {agent}"));
+            Error::not_found(format!("there is no run {run}{whose}")).code("run_missing").hint("`landfall session log` lists the runs of a session")
+        }))
+    }
+}
+
+impl Inner {
+    /// Makes this process known to others, once, and keeps it known while it lives.
+    pub(crate) async fn announce(&self) -> Result<()> {
+        self.announced
+            .get_or_try_init(|| async {
+                self.replica.announce().await?;
+                let (replica, lost) = (Arc::clone(&self.replica), Arc::clone(&self.lost));
+                tokio::spawn(async move {
+                    let error = replica.keep_alive().await;
+                    tracing::error!(error = %error.chain(), "others take this process for dead; its guests are stopped");
+                    lost.cancel(CancelReason::Fenced);
+                });
+                Ok(())
+            })
+            .await
+            .map(drop)
+    }
+
+    pub(crate) fn lost(&self) -> Cancel {
+        self.lost.token()
+    }
+
+    pub(crate) fn agent(&self, name: &AgentName) -> Result<&Agent> {
+        let agent = self.config.agents.get(name).ok_or_else(|| {
+            let error = Error::usage(format!("no agent is named {name}")).code("unknown_agent");
+            match crate::config::nearest(name.as_str(), self.config.agents.keys().map(AgentName::as_str)) {
+                Some(near) => error.hint(format!("did you mean {near}?")),
+                None if self.config.agents.is_empty() => error.hint("the config names no agents: `landfall init` writes one to start from"),
+                None => {
+                    let names: Vec<&str> = self.config.agents.keys().map(AgentName::as_str).collect();
+                    error.hint(format!("the config has {}", names.join(", ")))
+                }
+            }
+        })?;
+        if self.broad_token && agent.credentials.iter().any(|credential| credential == GITHUB_READ_TOKEN) {
+            return Err(Error::denied(format!("agent {name} uses {GITHUB_READ_TOKEN}, and the environment also holds GITHUB_TOKEN"))
+                .code("token_too_broad")
+                .hint("GITHUB_TOKEN can usually write: unset it for this process, and keep only the read token"));
+        }
+        Ok(agent)
+    }
+
+    pub(crate) fn new_run_id(&self) -> RunId {
+        let millis = u64::try_from(self.store.clock().now() / 1_000_000).unwrap_or(0);
+        RunId::new_v7(millis, crate::random::bytes(&**self.store.random()))
+    }
+
+    /// Returns the session's head as it was last seen here, when that isn't long ago.
+    pub(crate) fn warm(&self, session: &SessionRef) -> Option<Snapshot> {
+        let (snapshot, seen) = self.warm.lock().unwrap_or_else(PoisonError::into_inner).remove(session)?;
+        (self.store.clock().boot().saturating_sub(seen) < WARM).then_some(snapshot)
+    }
+
+    pub(crate) fn keep_warm(&self, session: SessionRef, snapshot: Snapshot) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        if warm.len() >= WARM_MAX {
+            warm.clear();
+        }
+        warm.insert(session, (snapshot, self.store.clock().boot()));
+    }
+
+    pub(crate) fn settle_later(&self, held: Held, entry: QueueEntry, reason: String) {
+        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        unsettled.insert(entry.session.clone(), Unsettled { held, entry, reason });
+    }
+
+    pub(crate) fn unsettled(&self, session: &SessionRef) -> Option<Unsettled> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).remove(session)
+    }
+
+    /// Returns the import that a checkpoint stands on.
+    pub(crate) async fn imported(&self, root: &RootRecord) -> Result<crate::repository::imported::Imported> {
+        let pin = root.pin.as_ref().ok_or_else(|| {
+            Error::usage("the session has no repository to compare with").code("no_repository").hint("compare two of its checkpoints: `landfall checkpoint diff`")
+        })?;
+        crate::repository::imported::open(&self.store, pin).await
+    }
+
+    pub(crate) async fn checkpoints(&self, head: &Head, limit: usize) -> Result<Vec<SessionCheckpoint>> {
+        let mut all: Vec<SessionCheckpoint> = head
+            .saves
+            .iter()
+            .map(|save| SessionCheckpoint { id: save.checkpoint.id, name: Some(save.name.clone()), run: save.run, turn: None, created: save.at })
+            .collect();
+        for record in self.sessions.records(head, limit).await? {
+            if let (true, Some(after), Some(ended)) = (record.is_completed(), &record.after, record.ended) {
+                all.push(SessionCheckpoint { id: after.id, name: None, run: record.run, turn: Some(record.turn), created: ended });
+            }
+        }
+        all.sort_by_key(|one| std::cmp::Reverse(one.created));
+        Ok(all)
+    }
+}

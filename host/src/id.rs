@@ -166,7 +166,7 @@ impl FromStr for CommitId {
 text_serde!(CommitId);
 
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal, $rule:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub struct $name(std::sync::Arc<str>);
@@ -192,11 +192,9 @@ macro_rules! name {
             type Err = Error;
 
             fn from_str(text: &str) -> Result<Self, Error> {
-                if text.is_empty() || text.len() > Self::MAX_LEN || text.trim() != text || text.chars().any(char::is_control) {
-                    return Err(Error::usage(format!(
-                        concat!("{:?} is not ", $what, ": expected 1 to {} bytes without control characters or blanks at the ends"),
-                        text, Self::MAX_LEN
-                    )));
+                let valid: fn(&str) -> bool = $valid;
+                if text.is_empty() || text.len() > Self::MAX_LEN || !valid(text) {
+                    return Err(Error::usage(format!(concat!("{:?} is not ", $what, ": expected 1 to {} ", $rule), text, Self::MAX_LEN)));
                 }
                 Ok(Self(text.into()))
             }
@@ -206,17 +204,26 @@ macro_rules! name {
     };
 }
 
+/// A name that needs no quoting anywhere: in a key, a URL, a shell, `AGENT/SESSION@TURN`.
+fn plain(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+fn printable(text: &str) -> bool {
+    text.trim() == text && !text.chars().any(char::is_control)
+}
+
 name!(
     /// An agent's name: a key of `[agents]` in the config.
-    AgentName, "an agent name", 64
+    AgentName, "an agent name", 64, "letters, digits, dots, hyphens and underscores, the first a letter or a digit", plain
 );
 name!(
     /// A session's name: chosen by the user, unique for one agent.
-    SessionName, "a session name", 128
+    SessionName, "a session name", 128, "bytes without control characters or blanks at the ends", printable
 );
 name!(
     /// A replica's name: the operator's, or the host's name.
-    ReplicaName, "a replica name", 64
+    ReplicaName, "a replica name", 64, "letters, digits, dots, hyphens and underscores, the first a letter or a digit", plain
 );
 
 /// A session within one store: an agent and a name.
@@ -308,5 +315,9 @@ mod tests {
             assert!(bad.parse::<SessionName>().is_err(), "{bad:?}");
         }
         assert!("fix-42 / größer".parse::<SessionName>().is_ok());
+        for bad in ["", "a/b", "a@1", ".hidden", "größe", "a b"] {
+            assert!(bad.parse::<AgentName>().is_err(), "{bad:?}");
+        }
+        assert!("todo-report_2.x".parse::<AgentName>().is_ok());
     }
 }

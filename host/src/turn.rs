@@ -1,1 +1,552 @@
-//! TBD
+//! The turn: the one file that knows the order of events. Each step calls one room; `ARCHITECTURE.md` has the table of what a crash leaves.
+
+pub(crate) mod checkpoints;
+pub(crate) mod compare;
+pub(crate) mod opening;
+mod record;
+mod repository;
+mod scratch;
+mod watching;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+
+use crate::checkpoint::reader::Reader;
+use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
+use crate::checkpoint::writer::{PackWriter, WriterOptions};
+use crate::component::cancel::{Cancel, CancelReason, Canceller};
+use crate::component::failure::GuestFailure;
+use crate::component::invoke::{self, Call, GuestRequest, Invoked};
+use crate::component::limits::GuestLimits;
+use crate::component::load::Loaded;
+use crate::config::{Agent, Limits, OnCrash};
+use crate::error::{Context as _, Error, ErrorKind, Result};
+use crate::host::Inner;
+use crate::id::{CommitId, PackId, RunId, SessionRef, sha256};
+use crate::policy::grants::Grants;
+use crate::repository::branch::BranchName;
+use crate::repository::url::RepositoryUrl;
+use crate::repository::remote::{Progress, ProgressSink, Revision};
+use crate::session::lease::{Acquired, Held, Sessions};
+use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
+use crate::session::record::{Input, RunRecord, Status};
+use crate::store::Store;
+use crate::trigger::{Busy, PinChoice, RunEvent, SharedWatch, Step, Trigger, TurnRequest};
+use crate::workspace::capture::capture;
+use crate::workspace::page::{Home, Root};
+use crate::workspace::source::Source;
+use crate::workspace::{self, Spool, Workspace};
+
+/// How often a running turn looks whether it is to be cancelled, or has lost its lease.
+const LOOK: Duration = Duration::from_secs(2);
+/// Bytes of edits that a turn holds in memory before they go to a file.
+const SPOOL_MEMORY: u64 = 32 << 20;
+/// Most bytes of the names and values given for one run.
+const PARAMS_BYTES: usize = 8 << 10;
+/// Most bytes of all attachments of a request together.
+const ATTACHMENTS_BYTES: u64 = 8 << 20;
+
+/// Runs one turn, from the request to the commit.
+pub(crate) async fn run(host: &Inner, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
+    let agent = host.agent(&request.agent)?.clone();
+    check(&request, &agent.limits)?;
+    // What this run asks of the store is counted apart from what others ask.
+    let store = host.store.metered();
+    let turn = Turn {
+        host,
+        agent,
+        session: SessionRef { agent: request.agent.clone(), session: request.session.clone() },
+        sessions: host.sessions.through(store.clone()),
+        reader: host.reader.through(store.clone()),
+        store,
+        watch,
+        cancel,
+    };
+
+    // Before anything is written: a component that can't run makes no session.
+    turn.step(Step::Loading);
+    let component = host.engine.load(&turn.agent.component).await?;
+    let grants = Grants::own(request.agent.clone());
+    component.check_granted(&grants)?;
+
+    // 1. Accept: from here on the run is known to every replica.
+    let run = match turn.identify(&request).await? {
+        Identified::New(run) => run,
+        Identified::Ended(record) => return Ok(*record),
+    };
+    host.announce().await?;
+    let entry = turn.accept(run, &request).await?;
+    turn.watch.event(RunEvent::Accepted { run });
+
+    // 2. Lease: the epoch rises, and every run before is fenced.
+    let held = match turn.lease(&entry, request.busy).await? {
+        Leased::Held(held) => held,
+        Leased::Ended(record) => return Ok(*record),
+    };
+    turn.execute(held, entry, request, &component, grants).await
+}
+
+struct Turn<'h> {
+    host: &'h Inner,
+    agent: Agent,
+    session: SessionRef,
+    store: Store,
+    sessions: Sessions,
+    reader: Reader,
+    watch: SharedWatch,
+    cancel: Cancel,
+}
+
+enum Identified {
+    New(RunId),
+    Ended(Box<RunRecord>),
+}
+
+enum Leased {
+    Held(Box<Held>),
+    Ended(Box<RunRecord>),
+}
+
+/// What a turn stands on.
+struct Base {
+    /// The session's checkpoint; none for its first turn.
+    checkpoint: Option<Checkpoint>,
+    /// The files of `/workspace`; none begins empty.
+    workspace: Option<Root>,
+    pin: Option<Pin>,
+    warnings: Vec<String>,
+}
+
+impl Turn<'_> {
+    fn step(&self, step: Step) {
+        self.watch.event(RunEvent::Step(step));
+    }
+
+    /// Gives the run its id. The same key on the same session is the same run: an ended one gives its record again.
+    async fn identify(&self, request: &TurnRequest) -> Result<Identified> {
+        let Some(key) = &request.key else { return Ok(Identified::New(self.host.new_run_id())) };
+        let incarnation = self.sessions.load(&self.session).await?.filter(|snapshot| snapshot.head.is_open()).map(|snapshot| snapshot.head.incarnation);
+        let Some(incarnation) = incarnation else {
+            // The first turn makes the incarnation; a repeat of it meets the session that it made.
+            return Ok(Identified::New(self.host.new_run_id()));
+        };
+        let identity = serde_json::to_vec(&(&self.session, incarnation, key)).map_err(|error| Error::internal("a key can't be encoded").source(error))?;
+        let run = RunId::derived(sha256(&identity));
+        match self.sessions.record(&self.session, run).await {
+            Ok(record) if record.input.as_ref().is_some_and(|input| input.digest == sha256(request.input.as_bytes())) => Ok(Identified::Ended(Box::new(record))),
+            Ok(_) => Err(Error::conflict(format!("the key {key:?} was used on session {} with another input", self.session))
+                .code("key_reused")
+                .hint("use another key for another input")),
+            Err(error) if matches!(error.stable_code(), "run_missing" | "run_not_done") => Ok(Identified::New(run)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the queue entry; long inputs and attachments are stored first.
+    async fn accept(&self, run: RunId, request: &TurnRequest) -> Result<QueueEntry> {
+        let input = Input::of(&request.input);
+        if input.inline.is_none() {
+            self.sessions.put_input(&self.session, Bytes::from(request.input.clone())).await?;
+        }
+        let mut attachments = Vec::with_capacity(request.attachments.len());
+        for file in &request.attachments {
+            let digest = self.sessions.put_input(&self.session, file.bytes.clone()).await?;
+            let size = file.bytes.len() as u64;
+            attachments.push(AttachmentRef { name: file.name.clone(), media_type: file.media_type.clone(), digest, size });
+        }
+        let entry = QueueEntry {
+            run,
+            session: self.session.clone(),
+            incarnation: None,
+            input,
+            attachments,
+            trigger: request.trigger.clone(),
+            choice: request.choice.as_ref().map(|choice| match choice {
+                PinChoice::Commit(commit) => Choice::Commit(*commit),
+                PinChoice::Branch(branch) => Choice::Branch(branch.clone()),
+            }),
+            args: request.args.clone(),
+            params: request.params.clone(),
+            on_crash: match self.agent.on_crash {
+                OnCrash::Retry => crate::session::queue::OnCrash::Retry(ATTEMPTS_DEFAULT),
+                OnCrash::Fail => crate::session::queue::OnCrash::Fail,
+            },
+            attempts: 0,
+            origin: request.origin,
+            owner: self.sessions.owner().clone(),
+            created: self.store.clock().now(),
+        };
+        self.sessions.enqueue(&entry).await?;
+        Ok(entry)
+    }
+
+    /// Takes the lease; runs whose process died are settled first.
+    async fn lease(&self, entry: &QueueEntry, busy: Busy) -> Result<Leased> {
+        if let Some(mut left) = self.host.unsettled(&self.session) {
+            let reason = format!("its commit failed: {}", left.reason);
+            if let Err(error) = self.sessions.abandon(&mut left.held, Some(&left.entry), &reason).await
+                && error.stable_code() != "fenced"
+            {
+                self.host.settle_later(left.held, left.entry, left.reason);
+                let _ = self.sessions.dequeue(&self.session, entry.run).await;
+                return Err(error.context(format!("settling an earlier run of session {}", self.session)));
+            }
+        }
+        let mut known = self.host.warm(&self.session);
+        loop {
+            let mut acquired = self.sessions.acquire(&self.session, entry.run, known.take()).await;
+            if let (Ok(Acquired::Busy(_)), Busy::Wait) = (&acquired, busy) {
+                self.step(Step::Waiting);
+                let waiting = self.sessions.acquire_in_order(&self.session, entry.run, None, |lease| {
+                    let text = format!("session {} is busy with run {} on {}", self.session, lease.run, lease.owner.replica);
+                    self.watch.event(RunEvent::Warning(text));
+                });
+                acquired = tokio::select! {
+                    acquired = waiting => acquired,
+                    _ = self.cancel.cancelled() => {
+                        self.sessions.dequeue(&self.session, entry.run).await?;
+                        return Err(Error::cancelled(format!("run {} was cancelled while it waited", entry.run)));
+                    }
+                };
+            }
+            match acquired {
+                Ok(Acquired::Held(held)) => return Ok(Leased::Held(held)),
+                Ok(Acquired::Ended(record)) => return Ok(Leased::Ended(record)),
+                Ok(Acquired::Busy(lease)) => {
+                    self.sessions.dequeue(&self.session, entry.run).await?;
+                    return Err(crate::session::head::Refusal::Busy(lease).into_error(&self.session));
+                }
+                Ok(Acquired::Settle(mut lost, lost_entry)) => {
+                    // Nobody waits for it any more: a command's run is run by nobody else, and a server's goes on where servers run.
+                    let text = format!("run {} was cut off when its process ended; it is recorded as failed", lost.run());
+                    self.watch.event(RunEvent::Warning(text));
+                    self.sessions.abandon(&mut lost, lost_entry.as_deref(), "its process ended before it did").await?;
+                }
+                Err(error) => {
+                    // Nothing runs; an entry that can't be deleted now is swept later.
+                    let _ = self.sessions.dequeue(&self.session, entry.run).await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Steps 3 to 10, under a lease.
+    async fn execute(&self, held: Box<Held>, entry: QueueEntry, request: TurnRequest, component: &Loaded, grants: Grants) -> Result<RunRecord> {
+        let held = Arc::new(Mutex::new(*held));
+        let attempt = self.attempt(&held, request, component, grants).await;
+        let mut held = Arc::try_unwrap(held).map_err(|_| Error::internal("a capability outlived its guest"))?.into_inner();
+        let error = match attempt {
+            Ok(Attempt::Ended(record, packs)) => {
+                // 8, 9, 10. The record, the commit, and the queue entry.
+                match self.sessions.commit(&mut held, *record, &packs).await {
+                    Ok(committed) => {
+                        self.host.keep_warm(self.session.clone(), committed.snapshot);
+                        return Ok(committed.record);
+                    }
+                    Err(error) if matches!(error.stable_code(), "fenced" | "outcome_unknown") => return Err(error),
+                    Err(error) => {
+                        // Its record may be there already. So the run can't be forgotten; it has to end, now or before the next.
+                        self.host.settle_later(held, entry, error.chain());
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(Attempt::GivenBack(CancelReason::Shutdown)) => {
+                self.sessions.release(held, false).await?;
+                return Err(Error::cancelled(format!("run {} was given back: this process is shutting down", entry.run)).code("drained"));
+            }
+            Ok(Attempt::GivenBack(_)) => {
+                return Err(Error::conflict(format!("run {} has lost its lease on session {}", entry.run, self.session))
+                    .code("fenced")
+                    .hint("another replica goes on with the session: look at it again, then repeat"));
+            }
+            Err(error) => error,
+        };
+        // Nothing was written: the session is as if the run had never been.
+        if let Err(left) = self.sessions.forget(held).await {
+            tracing::warn!(run = %entry.run, error = %left.chain(), "a lease could not be given back; the next run on the session settles it");
+        }
+        Err(error)
+    }
+
+    /// Steps 3 to 7: all that may be repeated.
+    async fn attempt(&self, held: &Arc<Mutex<Held>>, request: TurnRequest, component: &Loaded, grants: Grants) -> Result<Attempt> {
+        // 3. Open the checkpoint; the first turn resolves and imports the pin.
+        let before = held.lock().await.checkpoint().cloned();
+        let base = self.open(before, request.choice.as_ref()).await?;
+        let view: Arc<dyn Source> = Arc::new(self.reader.view());
+        let workspace = self.workspace(&view, &base);
+
+        // 4 and 5. Instantiate with exactly the granted imports, and run.
+        self.step(Step::Running);
+        let (turn, attempt, run) = {
+            let held = held.lock().await;
+            (held.turn(), held.attempt, held.run())
+        };
+        let events = Arc::new(watching::Watching::new(Arc::clone(&self.watch), self.host.mask.clone(), self.agent.limits.log));
+        let mut record = self.sessions.new_record(&*held.lock().await, request.trigger.clone(), request.origin);
+        let guest_request = GuestRequest {
+            run,
+            session: self.session.session.to_string(),
+            turn,
+            attempt,
+            trigger: match &request.trigger {
+                Trigger::Manual => invoke::Trigger::Manual,
+                Trigger::Schedule { schedule, tick } => invoke::Trigger::Schedule { schedule: schedule.clone(), due: *tick },
+            },
+            input: request.input.clone(),
+            attachments: request
+                .attachments
+                .into_iter()
+                .map(|file| invoke::Attachment { name: file.name, media_type: Some(file.media_type), content: file.bytes })
+                .collect(),
+            params: request.params.clone(),
+        };
+        let call = Call {
+            request: guest_request,
+            workspace: workspace.clone(),
+            checkpoints: Arc::new(checkpoints::Checkpoints {
+                held: Arc::clone(held),
+                sessions: self.sessions.clone(),
+                store: self.store.clone(),
+                reader: self.reader.clone(),
+                view: self.reader.view(),
+                start: base.checkpoint.clone(),
+                pin: base.pin.clone(),
+                git: base.git(),
+            }),
+            repository: base.pin.clone().map(|pin| {
+                Arc::new(repository::Repository::new(pin, self.store.clone(), Arc::clone(&view))) as Arc<dyn crate::capability::repository::RepositoryService>
+            }),
+            events: Arc::clone(&events) as _,
+            config: self.agent.config.clone(),
+            args: request.args.unwrap_or_else(|| self.agent.args.clone()),
+            env: self.agent.env.clone().into_iter().collect(),
+            limits: GuestLimits {
+                memory: self.agent.limits.memory,
+                time: self.agent.limits.turn,
+                output: self.agent.limits.output,
+                log: self.agent.limits.log,
+                events: self.agent.limits.log,
+            },
+            grants,
+        };
+        let invoked = self.invoke(held, component, call).await?;
+        if let Err(GuestFailure::Cancelled(reason @ (CancelReason::Shutdown | CancelReason::Fenced))) = &invoked.result {
+            return Ok(Attempt::GivenBack(*reason));
+        }
+
+        // 6 and 7. Capture the edits and upload them, verified.
+        self.step(Step::Committing);
+        let mut writer = self.writer();
+        let completed = invoked.result.is_ok();
+        let workspace = match (&invoked.result, &base.checkpoint) {
+            (Ok(_), _) => Some(workspace),
+            // A failed first run leaves what it stood on, so that the session's pin is fixed all the same.
+            (Err(_), None) => Some(self.workspace(&view, &base)),
+            (Err(_), Some(_)) => None,
+        };
+        let roots = match &workspace {
+            Some(workspace) => Some(capture_roots(workspace, &mut writer).await?),
+            None => None,
+        };
+        record.input = Some(Input::of(&request.input));
+        record.component = Some(component.digest());
+        record.pin = base.pin.clone();
+        record::describe(&mut record, &invoked, &self.host.mask);
+        let texts = record::texts(&invoked, &events, &mut writer).await?;
+        let written = writer.finish().await?;
+        record::place(&mut record, texts, &writer)?;
+        if let Some(roots) = roots {
+            let root = RootRecord {
+                workspace: writer.resolve_root(&roots.workspace)?,
+                state: writer.resolve_root(&roots.state)?,
+                git: base.git(),
+                pin: base.pin.clone(),
+            };
+            record.after = Some(Checkpoint::new(root));
+        }
+        record.workspace_rolled_back = !completed;
+        for warning in &base.warnings {
+            record.warn(warning);
+        }
+        record.usage.store = self.store.counts();
+        Ok(Attempt::Ended(Box::new(record), written.packs.into_iter().map(|(pack, _)| pack).collect()))
+    }
+
+    fn workspace(&self, source: &Arc<dyn Source>, base: &Base) -> Workspace {
+        let Limits { entries, workspace, file, tmp, .. } = self.agent.limits;
+        let limits = workspace::Limits { entries, bytes: workspace, file, ..workspace::Limits::default() };
+        let disk = workspace.saturating_mul(2).saturating_add(tmp);
+        let spool = Arc::new(Spool::new(self.host.spool.clone(), SPOOL_MEMORY, disk));
+        let state = base.checkpoint.as_ref().map(|checkpoint| checkpoint.root.state.clone());
+        Workspace::open(source, self.store.clock(), &spool, limits, base.workspace.clone(), state)
+    }
+
+    fn writer(&self) -> PackWriter {
+        let home = Arc::new(Home::Session(self.session.clone()));
+        let options = WriterOptions { known: None, reader: Some(self.reader.clone()), ..WriterOptions::default() };
+        PackWriter::new(self.store.clone(), home, options)
+    }
+
+    /// Opens what the turn stands on. Only a session's first turn asks the remote.
+    async fn open(&self, checkpoint: Option<Checkpoint>, choice: Option<&PinChoice>) -> Result<Base> {
+        let configured = self.host.repositories.get(&self.session.agent).zip(self.agent.repository.as_ref());
+        if let Some(checkpoint) = checkpoint {
+            let pin = checkpoint.root.pin.clone();
+            let pinned = pin.as_ref().map(|pin| pin.url.as_str());
+            let wanted = configured.map(|(_, repository)| RepositoryUrl::parse(&repository.url)).transpose()?;
+            let wanted = wanted.as_ref().map(RepositoryUrl::as_str);
+            if pinned != wanted {
+                return Err(Error::conflict(format!(
+                    "session {} stands on {}, but the config says {}",
+                    self.session,
+                    pinned.unwrap_or("no repository"),
+                    wanted.unwrap_or("none")
+                ))
+                .code("pin_mismatch")
+                .hint("a pin never moves: go on with the old URL, or begin another session"));
+            }
+            let mut warnings = Vec::new();
+            if choice.is_some() {
+                warnings.push(format!("session {} was pinned by its first turn; --commit and --branch were ignored", self.session));
+            }
+            for warning in &warnings {
+                self.watch.event(RunEvent::Warning(warning.clone()));
+            }
+            let workspace = Some(checkpoint.root.workspace.clone());
+            return Ok(Base { checkpoint: Some(checkpoint), workspace, pin, warnings });
+        }
+        let Some((access, repository)) = configured else {
+            if choice.is_some() {
+                return Err(Error::usage(format!("agent {} has no repository, so there is no commit or branch to choose", self.session.agent))
+                    .hint(format!("add repository = {{ url = \"https://...\" }} to [agents.{}]", self.session.agent)));
+            }
+            return Ok(Base { checkpoint: None, workspace: None, pin: None, warnings: Vec::new() });
+        };
+        let branch = repository.branch.as_deref().map(BranchName::parse).transpose()?;
+        let revision = match choice {
+            Some(PinChoice::Commit(commit)) => Revision::Commit(CommitId::clone(commit), branch),
+            Some(PinChoice::Branch(branch)) => Revision::Branch(BranchName::parse(branch)?),
+            None => branch.map_or(Revision::Default, Revision::Branch),
+        };
+        let url = RepositoryUrl::parse(&repository.url)?;
+        self.step(Step::Resolving);
+        let stop = |reason: CancelReason| Error::cancelled(format!("the fetch of {url} was stopped ({reason:?})"));
+        let found = tokio::select! {
+            found = access.repositories.git().resolve(&url, access.credential.as_ref(), &revision) => found?,
+            reason = self.cancel.cancelled() => return Err(stop(reason)),
+        };
+        self.step(Step::Fetching);
+        let watch = Arc::clone(&self.watch);
+        let progress: ProgressSink = Arc::new(move |progress| {
+            watch.event(match progress {
+                Progress::Received(bytes) => RunEvent::Moved { step: Step::Fetching, done: bytes, of: None },
+                Progress::Imported { files, .. } => RunEvent::Moved { step: Step::Importing, done: files, of: None },
+            });
+        });
+        let imported = tokio::select! {
+            imported = access.repositories.ensure_imported(&found, Some(&progress)) => imported?,
+            reason = self.cancel.cancelled() => return Err(stop(reason)),
+        };
+        let warnings = imported.warnings.texts();
+        for warning in &warnings {
+            self.watch.event(RunEvent::Warning(warning.clone()));
+        }
+        Ok(Base { checkpoint: None, workspace: Some(imported.workspace), pin: Some(found.pin().clone()), warnings })
+    }
+
+    /// Runs the guest, and stops it when somebody wants that or the lease is lost.
+    async fn invoke(&self, held: &Arc<Mutex<Held>>, component: &Loaded, call: Call) -> Result<Invoked> {
+        let (canceller, token) = Canceller::new();
+        let lost = self.host.lost();
+        let invoked = invoke::invoke(&self.host.engine, component, call, &token);
+        tokio::pin!(invoked);
+        let reason = tokio::select! {
+            biased;
+            invoked = &mut invoked => return invoked,
+            reason = self.cancel.cancelled() => reason,
+            reason = lost.cancelled() => reason,
+            reason = self.watch_head(held) => reason,
+        };
+        canceller.cancel(reason);
+        invoked.await
+    }
+
+    /// Looks at the head now and then, and returns why the guest has to stop.
+    async fn watch_head(&self, held: &Arc<Mutex<Held>>) -> CancelReason {
+        loop {
+            self.store.clock().sleep(LOOK).await;
+            match self.sessions.check(&*held.lock().await).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Cancelled => return CancelReason::Requested,
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => return CancelReason::Fenced,
+                // A store that can't be read for a while: whether the lease still holds is the replica's sign of life to say.
+                Err(error) => tracing::warn!(error = %error.chain(), "the session's head could not be looked at"),
+            }
+        }
+    }
+}
+
+impl Base {
+    fn git(&self) -> Option<Root> {
+        self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.git.clone())
+    }
+}
+
+enum Attempt {
+    Ended(Box<RunRecord>, Vec<PackId>),
+    GivenBack(CancelReason),
+}
+
+/// The captured roots of a workspace; their places are the writer's to resolve.
+pub(crate) struct Roots {
+    pub(crate) workspace: Root,
+    pub(crate) state: Root,
+}
+
+/// Captures `/workspace` and `/state`.
+pub(crate) async fn capture_roots(workspace: &Workspace, writer: &mut dyn crate::workspace::source::Sink) -> Result<Roots> {
+    let captured = capture(&workspace.workspace, writer).await.context_with(|| "capturing /workspace")?;
+    let state = capture(&workspace.state, writer).await.context_with(|| "capturing /state")?;
+    Ok(Roots { workspace: captured.root, state: state.root })
+}
+
+/// Checks a request against the limits before anything is written.
+fn check(request: &TurnRequest, limits: &Limits) -> Result<()> {
+    let over = |what: &str, value: u64, limit: u64| Error::limit(format!("{what}: {value} is over the limit of {limit}")).code("request_too_large");
+    let input = request.input.len() as u64;
+    if input > limits.input {
+        return Err(over("bytes of input", input, limits.input).hint("raise `input` in the agent's limits, or attach it as a file"));
+    }
+    let params: usize = request.params.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if params > PARAMS_BYTES {
+        return Err(over("bytes of params", params as u64, PARAMS_BYTES as u64));
+    }
+    let names: std::collections::BTreeSet<&str> = request.params.iter().map(|(name, _)| name.as_str()).collect();
+    if names.len() < request.params.len() || names.contains("") {
+        return Err(Error::usage("params need names, each its own"));
+    }
+    if request.attachments.len() > ATTACHMENTS_MAX {
+        return Err(over("attachments", request.attachments.len() as u64, ATTACHMENTS_MAX as u64));
+    }
+    let bytes: u64 = request.attachments.iter().map(|file| file.bytes.len() as u64).sum();
+    if bytes > ATTACHMENTS_BYTES {
+        return Err(over("bytes of attachments", bytes, ATTACHMENTS_BYTES));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for file in &request.attachments {
+        let name = &file.name;
+        if name.is_empty() || name.len() > ATTACHMENT_NAME_MAX || name.contains('/') || name.chars().any(char::is_control) {
+            return Err(Error::usage(format!("{name:?} can't name an attachment: 1 to {ATTACHMENT_NAME_MAX} bytes, no slashes, no control characters")));
+        }
+        if !names.insert(name) {
+            return Err(Error::usage(format!("two attachments are named {name:?}")));
+        }
+    }
+    Ok(())
+}

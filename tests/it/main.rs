@@ -2,6 +2,7 @@
 
 mod component;
 mod repository;
+mod turn;
 
 #[test]
 fn every_file_is_listed() {

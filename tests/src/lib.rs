@@ -4,3 +4,4 @@ pub mod components;
 pub mod git_server;
 pub mod guests;
 pub mod tools;
+pub mod turns;

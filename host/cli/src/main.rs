@@ -1,1 +1,37 @@
-fn main() {}
+//! The `landfall` command: a thin layer over the library. It parses, asks and prints.
+
+mod args;
+mod commands;
+mod environment;
+mod exit;
+mod output;
+mod progress;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        // clap prints help on stdout with code 0 and errors on stderr with code 2.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let json = cli.global.json;
+    let done = environment::read(&cli.global).and_then(|environment| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let done = runtime.block_on(commands::run(cli, environment));
+        // A blocked helper thread (a fetch that hangs) must not keep a finished command from ending.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+        done
+    });
+    match done {
+        Ok(exit::Done::Ok) => ExitCode::SUCCESS,
+        Ok(exit::Done::Failed) => ExitCode::from(1),
+        Err(error) => exit::report(&error, json),
+    }
+}

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use parse::nearest;
 pub use units::{parse_bytes, parse_span};
 
 use crate::error::Result;
@@ -44,6 +45,23 @@ pub struct Agent {
     pub limits: Limits,
     /// Whether a run that was started when its process died is started again (three attempts) or fails.
     pub on_crash: OnCrash,
+}
+
+impl Agent {
+    /// Makes an agent of a component's file that is granted nothing beyond its own session.
+    #[must_use]
+    pub fn of_component(component: impl Into<PathBuf>) -> Self {
+        Self {
+            component: component.into(),
+            repository: None,
+            credentials: Vec::new(),
+            config: BTreeMap::new(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            on_crash: OnCrash::default(),
+        }
+    }
 }
 
 /// What happens to a run whose process died.

@@ -144,7 +144,7 @@ fn nearest_expected(message: &str) -> Option<&str> {
 }
 
 /// Returns the candidate that is most like `given`, if any is like it at all.
-pub(super) fn nearest<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+pub(crate) fn nearest<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     candidates
         .map(|candidate| (strsim::jaro_winkler(given, candidate), candidate))
         .filter(|(likeness, _)| *likeness > 0.75)

@@ -295,3 +295,6 @@ fn times(at: UnixNanos) -> Timestamps {
     let time = Timespec { tv_sec: at.div_euclid(1_000_000_000), tv_nsec: at.rem_euclid(1_000_000_000) };
     Timestamps { last_access: time, last_modification: time }
 }
+
+#[cfg(test)]
+mod tests;

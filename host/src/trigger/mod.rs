@@ -23,6 +23,8 @@ pub struct TurnRequest {
     pub choice: Option<PinChoice>,
     /// Arguments that take the place of the configured ones for a command component.
     pub args: Option<Vec<String>>,
+    /// Names and values for this run alone; names are unique.
+    pub params: Vec<(String, String)>,
     /// What started it.
     pub trigger: Trigger,
     /// Makes repeated requests one run: the same key on the same session gives the recorded result again.
@@ -44,6 +46,7 @@ impl TurnRequest {
             attachments: Vec::new(),
             choice: None,
             args: None,
+            params: Vec::new(),
             trigger: Trigger::Manual,
             key: None,
             busy: Busy::Wait,

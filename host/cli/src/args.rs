@@ -1,0 +1,198 @@
+//! What can be typed. Nothing here does anything.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs agents as WebAssembly components, in turns, on a pinned repository, with a workspace that outlives the machine.
+#[derive(Parser, Debug)]
+#[command(name = "landfall", version, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every verb.
+#[derive(Args, Debug)]
+pub(crate) struct Global {
+    /// The config file [default: landfall.toml here or in a folder above]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The store, instead of the config's: a folder's path, file://, s3://, gs://, az:// or memory:
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// A file with a [policy] section that limits what the config may ask for
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Where caches are kept [default: .landfall/cache beside the config]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Print one JSON document on stdout instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show nothing but results and errors
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Write a landfall.toml to start from
+    Init(Init),
+    /// Run one turn of an agent, or a component file in a session of its own
+    Run(Run),
+    /// Look at sessions
+    #[command(subcommand)]
+    Session(Session),
+    /// Look at what turns left behind
+    #[command(subcommand)]
+    Checkpoint(Checkpoint),
+    /// Check the store: reachable, conditional writes and checksums enforced
+    Doctor,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// The folder to write it in
+    #[arg(default_value = ".")]
+    pub(crate) folder: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// An agent of the config, or the path of a component (FILE.wasm)
+    #[arg(value_name = "AGENT|FILE.wasm")]
+    pub(crate) agent: String,
+    /// The session [default: "default" for an agent, a new one for a file]
+    #[arg(long, short)]
+    pub(crate) session: Option<String>,
+    /// The input text; - reads it from standard input
+    #[arg(long, short, value_name = "TEXT|-", default_value = "")]
+    pub(crate) input: String,
+    /// A file to hand over with the input; can be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Pin this commit instead of the branch's tip (first turn only)
+    #[arg(long, value_name = "SHA", conflicts_with = "branch")]
+    pub(crate) commit: Option<String>,
+    /// Pin the tip of this branch instead of the configured one (first turn only)
+    #[arg(long)]
+    pub(crate) branch: Option<String>,
+    /// A name and value for this run alone; can be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) param: Vec<String>,
+    /// Makes a repeated command one run: the same key gives the recorded result again
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// Fail at once when another run of the session goes on, instead of waiting
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Arguments of a command component, instead of the configured ones
+    #[arg(last = true)]
+    pub(crate) args: Vec<String>,
+}
+
+/// A session: `AGENT` means its session "default".
+#[derive(Args, Debug)]
+pub(crate) struct SessionArg {
+    /// The session: AGENT/SESSION, or AGENT for its session "default"
+    #[arg(value_name = "AGENT[/SESSION]")]
+    pub(crate) agent: String,
+    /// The session, when it isn't part of the first argument
+    #[arg(long, short)]
+    pub(crate) session: Option<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Session {
+    /// List sessions with their last turn
+    List {
+        /// Only this agent's
+        agent: Option<String>,
+    },
+    /// Show a session's state: pin, head, lease, named checkpoints
+    Show(SessionArg),
+    /// List a session's runs, newest first
+    Log {
+        #[command(flatten)]
+        session: SessionArg,
+        /// So many at most
+        #[arg(long, short = 'n', default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show what a session changed since its pin, as a diff that `git apply` accepts
+    Diff {
+        #[command(flatten)]
+        session: SessionArg,
+        /// Only names and kinds of the changed paths
+        #[arg(long)]
+        names: bool,
+        /// Only these files and folders
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<String>,
+    },
+}
+
+/// A checkpoint.
+#[derive(Args, Debug)]
+pub(crate) struct CheckpointArg {
+    /// A run's id, AGENT/SESSION for its head, AGENT/SESSION@TURN, or AGENT/SESSION@NAME for a named one
+    #[arg(value_name = "RUN|AGENT/SESSION[@TURN|@NAME]")]
+    pub(crate) checkpoint: String,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Checkpoint {
+    /// List a session's checkpoints, newest first
+    List(SessionArg),
+    /// Show one: id, pin, sizes
+    Show(CheckpointArg),
+    /// List a folder of one
+    Ls {
+        #[command(flatten)]
+        at: CheckpointArg,
+        /// The folder, as the agent sees it
+        #[arg(default_value = "/workspace")]
+        path: String,
+        /// With everything below it
+        #[arg(long, short)]
+        recursive: bool,
+    },
+    /// Write a file of one to stdout
+    Cat {
+        #[command(flatten)]
+        at: CheckpointArg,
+        /// The file, as the agent sees it: /workspace/src/main.rs
+        path: String,
+    },
+    /// Compare two
+    Diff {
+        #[command(flatten)]
+        before: CheckpointArg,
+        /// The second one; without it the first one is compared with the pin
+        after: Option<String>,
+        /// Only names and kinds of the changed paths
+        #[arg(long)]
+        names: bool,
+    },
+    /// Write one as a folder; with a repository, as a git working tree at the pin
+    Open {
+        #[command(flatten)]
+        at: CheckpointArg,
+        /// The folder to make; it must not exist or be empty
+        to: PathBuf,
+        /// Also write symbolic links that lead out of the folder
+        #[arg(long)]
+        unsafe_links: bool,
+    },
+    /// Check one against its ids
+    Verify {
+        #[command(flatten)]
+        at: CheckpointArg,
+        /// Only pages and the presence of packs, not the content
+        #[arg(long)]
+        shallow: bool,
+    },
+}

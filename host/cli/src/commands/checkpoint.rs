@@ -1,0 +1,197 @@
+//! `landfall checkpoint`: what turns left behind.
+
+use landfall::checkpoint::inspect::{Body, Found, OpenCheckpoint};
+use landfall::checkpoint::materialise::MaterialiseOptions as OpenOptions;
+use landfall::clock::rfc3339;
+use landfall::host::Host;
+use landfall::session::selector::Selector;
+use landfall::workspace::path::display;
+use landfall::workspace::stat::Kind;
+use serde_json::{Value, json};
+
+use super::session::{self, change_json, print_changes};
+use crate::args::{Checkpoint, Global};
+use crate::environment::Environment;
+use crate::exit::Done;
+use crate::{output, setup};
+
+/// Bytes that `cat` reads at a time.
+const CAT_STEP: u64 = 4 << 20;
+
+pub(crate) async fn run(global: &Global, environment: Environment, verb: Checkpoint) -> anyhow::Result<Done> {
+    let host = setup::host(global, environment, false).await?;
+    match verb {
+        Checkpoint::List(session) => list(global, &host, &session::session_ref(&session)?).await,
+        Checkpoint::Show(at) => show(global, &host.open(&at.checkpoint.parse()?).await?),
+        Checkpoint::Ls { at, path, recursive } => ls(global, &host.open(&at.checkpoint.parse()?).await?, &path, recursive).await,
+        Checkpoint::Cat { at, path } => cat(&host.open(&at.checkpoint.parse()?).await?, &path).await,
+        Checkpoint::Diff { before, after, names } => {
+            let (before, after) = (before.checkpoint.parse::<Selector>()?, after.map(|after| after.parse::<Selector>()).transpose()?);
+            diff(global, &host, &before, after.as_ref(), names).await
+        }
+        Checkpoint::Open { at, to, unsafe_links } => {
+            let checkpoint = host.open(&at.checkpoint.parse()?).await?;
+            let options = OpenOptions { unsafe_links, ..OpenOptions::default() };
+            let report = host.materialise(&checkpoint, &to, &options).await?;
+            if global.json {
+                output::json(&json!({ "checkpoint": checkpoint.checkpoint().id, "folder": to, "files": report.files, "bytes": report.bytes }));
+            } else {
+                output::line(&format!("{}: {} files, {}, every byte checked", to.display(), report.files, output::size(report.bytes)));
+            }
+            Ok(Done::Ok)
+        }
+        Checkpoint::Verify { at, shallow } => verify(global, &host, &at.checkpoint.parse()?, !shallow).await,
+    }
+}
+
+async fn list(global: &Global, host: &Host, session: &landfall::id::SessionRef) -> anyhow::Result<Done> {
+    let checkpoints = host.checkpoints(session).await?;
+    if global.json {
+        let all: Vec<Value> = checkpoints
+            .iter()
+            .map(|one| json!({ "checkpoint": one.id, "name": one.name, "run": one.run, "turn": one.turn, "at": rfc3339(one.created) }))
+            .collect();
+        output::json(&json!({ "session": session.to_string(), "checkpoints": all }));
+    } else {
+        let mut rows = vec![["TURN", "CHECKPOINT", "AT", "RUN", "NAME"].map(str::to_owned).to_vec()];
+        for one in &checkpoints {
+            rows.push(vec![
+                one.turn.map_or_else(|| "-".to_owned(), |turn| turn.to_string()),
+                one.id.to_string(),
+                rfc3339(one.created),
+                one.run.to_string(),
+                one.name.clone().map(|name| output::safe(&name)).unwrap_or_default(),
+            ]);
+        }
+        output::table(&rows);
+    }
+    Ok(Done::Ok)
+}
+
+fn show(global: &Global, checkpoint: &OpenCheckpoint) -> anyhow::Result<Done> {
+    let (id, root) = (checkpoint.checkpoint().id, &checkpoint.checkpoint().root);
+    if global.json {
+        let of = |root: &landfall::workspace::page::Root| json!({ "page": root.page.id, "entries": root.entries, "bytes": root.bytes });
+        output::json(&json!({ "checkpoint": id, "workspace": of(&root.workspace), "state": of(&root.state), "pin": root.pin }));
+    } else {
+        output::line(&format!("checkpoint  {id}"));
+        for (name, root) in [("/workspace", &root.workspace), ("/state", &root.state)] {
+            output::line(&format!("{name:<11} {} entries, {}, page {}", root.entries, output::size(root.bytes), root.page.id));
+        }
+        if let Some(pin) = &root.pin {
+            output::line(&format!("pin         {} {} {}", pin.url, pin.branch.as_deref().unwrap_or("-"), pin.commit));
+        }
+    }
+    Ok(Done::Ok)
+}
+
+async fn ls(global: &Global, checkpoint: &OpenCheckpoint, path: &str, recursive: bool) -> anyhow::Result<Done> {
+    let top = path.trim_end_matches('/').to_owned();
+    let mut waiting = vec![top.clone()];
+    let mut all = Vec::new();
+    while let Some(folder) = waiting.pop() {
+        let mut below = Vec::new();
+        for found in checkpoint.list(if folder.is_empty() { "/" } else { &folder }).await? {
+            let path = format!("{folder}/{}", display(&found.name));
+            if recursive && found.kind == Kind::Directory {
+                below.push(path.clone());
+            }
+            if global.json {
+                all.push(found_json(&path, &found));
+            } else {
+                let shown = if recursive { output::safe(path.strip_prefix(&top).unwrap_or(&path).trim_start_matches('/')) } else { output::safe(&display(&found.name)) };
+                output::line(&row(&found, &shown));
+            }
+        }
+        waiting.extend(below.into_iter().rev());
+    }
+    if global.json {
+        output::json(&json!({ "checkpoint": checkpoint.checkpoint().id, "path": path, "entries": all }));
+    }
+    Ok(Done::Ok)
+}
+
+fn letter(kind: Kind) -> char {
+    match kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+    }
+}
+
+fn row(found: &Found, shown: &str) -> String {
+    let target = match &found.body {
+        Body::Symlink(target) => format!(" -> {}", output::safe(&display(target))),
+        _ => String::new(),
+    };
+    format!("{}{:03o} {:>12} {} {shown}{target}", letter(found.kind), found.mode, found.size, rfc3339(found.modified))
+}
+
+fn found_json(path: &str, found: &Found) -> Value {
+    let kind = match found.kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+    };
+    let mut value = json!({ "path": path, "kind": kind, "mode": format!("{:03o}", found.mode), "size": found.size, "modified": rfc3339(found.modified) });
+    if let Body::Symlink(target) = &found.body {
+        value["target"] = display(target).into();
+    }
+    value
+}
+
+async fn cat(checkpoint: &OpenCheckpoint, path: &str) -> anyhow::Result<Done> {
+    let found = checkpoint.stat(path).await?;
+    let mut offset = 0;
+    loop {
+        let bytes = checkpoint.read_found(path, &found, offset, CAT_STEP).await?;
+        if bytes.is_empty() {
+            return Ok(Done::Ok);
+        }
+        offset += bytes.len() as u64;
+        match output::bytes(&bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(Done::Ok),
+            done => done?,
+        }
+    }
+}
+
+async fn diff(global: &Global, host: &Host, before: &Selector, after: Option<&Selector>, names: bool) -> anyhow::Result<Done> {
+    let first = host.open(before).await?;
+    let (before, after) = match after {
+        Some(after) => (first, host.open(after).await?),
+        None => (host.pinned(&first).await?, first),
+    };
+    if names || global.json {
+        let changes = host.changes(&before, &after).await?;
+        if global.json {
+            output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
+        } else {
+            print_changes(&changes);
+        }
+    } else {
+        output::bytes(&host.diff(&before, &after, &[]).await?)?;
+    }
+    Ok(Done::Ok)
+}
+
+async fn verify(global: &Global, host: &Host, selector: &Selector, deep: bool) -> anyhow::Result<Done> {
+    let checkpoint = host.open(selector).await?;
+    let report = host.verify(&checkpoint, deep).await?;
+    let id = checkpoint.checkpoint().id;
+    if global.json {
+        let damage: Vec<Value> = report.damage.iter().map(|one| json!({ "object": one.object, "why": one.why, "files": one.files })).collect();
+        output::json(&json!({ "checkpoint": id, "deep": deep, "ok": report.is_ok(), "pages": report.pages, "chunks": report.chunks, "bytes": report.bytes, "damage": damage }));
+    } else if report.is_ok() {
+        let chunks = if deep { format!(", {} chunks, {}", report.chunks, output::size(report.bytes)) } else { String::new() };
+        output::line(&format!("ok: checkpoint {id}: {} pages{chunks}: every one is what its id says", report.pages));
+    } else {
+        for one in &report.damage {
+            output::line(&format!("damaged: {}: {}", one.object, one.why));
+            for file in &one.files {
+                output::line(&format!("  touches {}", output::safe(file)));
+            }
+        }
+    }
+    Ok(if report.is_ok() { Done::Ok } else { Done::Failed })
+}

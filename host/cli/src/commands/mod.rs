@@ -1,0 +1,23 @@
+//! One file per verb.
+
+mod checkpoint;
+mod doctor;
+mod init;
+mod run;
+mod session;
+
+use crate::args::{Cli, Command};
+use crate::environment::Environment;
+use crate::exit::Done;
+
+/// Runs the verb that was typed.
+pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Done> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Init(args) => init::run(global, &args),
+        Command::Run(args) => run::run(global, environment, args).await,
+        Command::Session(verb) => session::run(global, environment, verb).await,
+        Command::Checkpoint(verb) => checkpoint::run(global, environment, verb).await,
+        Command::Doctor => doctor::run(global, environment).await,
+    }
+}

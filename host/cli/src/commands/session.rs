@@ -1,0 +1,202 @@
+//! `landfall session`: lines of work.
+
+use landfall::capability::types::{Change, ChangeKind, shown};
+use landfall::clock::rfc3339;
+use landfall::host::Host;
+use landfall::id::{AgentName, SessionRef};
+use landfall::session::head::{Head, State};
+use landfall::session::record::{RunRecord, Text};
+use landfall::session::selector::{self, Selector};
+use serde_json::{Value, json};
+
+use crate::args::{Global, Session, SessionArg};
+use crate::environment::Environment;
+use crate::exit::Done;
+use crate::{output, setup};
+
+/// Reads `AGENT/SESSION`, `AGENT --session S` or `AGENT`.
+pub(super) fn session_ref(arg: &SessionArg) -> landfall::Result<SessionRef> {
+    match &arg.session {
+        Some(session) => Ok(SessionRef { agent: arg.agent.parse()?, session: session.parse()? }),
+        None => selector::parse_session(&arg.agent),
+    }
+}
+
+pub(crate) async fn run(global: &Global, environment: Environment, verb: Session) -> anyhow::Result<Done> {
+    let host = setup::host(global, environment, false).await?;
+    match verb {
+        Session::List { agent } => list(global, &host, agent.map(|agent| agent.parse()).transpose()?.as_ref()).await,
+        Session::Show(session) => show(global, &host, &session_ref(&session)?).await,
+        Session::Log { session, limit } => log(global, &host, &session_ref(&session)?, limit).await,
+        Session::Diff { session, names, paths } => diff(global, &host, session_ref(&session)?, names, &paths).await,
+    }
+}
+
+async fn list(global: &Global, host: &Host, agent: Option<&AgentName>) -> anyhow::Result<Done> {
+    let mut rows = vec![["SESSION", "TURNS", "RUNS", "STATE", "LAST", "COMMIT"].map(str::to_owned).to_vec()];
+    let mut all = Vec::new();
+    for head in host.sessions(agent).await? {
+        let last = head.recent.first();
+        let commit = head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()).map(|pin| pin.commit.to_string());
+        if global.json {
+            all.push(head_json(&head));
+        } else {
+            rows.push(vec![
+                output::safe(&head.session.to_string()),
+                head.turn.to_string(),
+                head.seq.to_string(),
+                state(&head).to_owned(),
+                last.map_or_else(|| "-".to_owned(), |last| last.status.to_string()),
+                commit.map_or_else(|| "-".to_owned(), |commit| commit[..12].to_owned()),
+            ]);
+        }
+    }
+    if global.json {
+        output::json(&json!({ "sessions": all }));
+    } else if rows.len() == 1 {
+        output::note("no sessions yet: `landfall run AGENT` makes one");
+    } else {
+        output::table(&rows);
+    }
+    Ok(Done::Ok)
+}
+
+fn state(head: &Head) -> &'static str {
+    match (&head.state, &head.lease) {
+        (State::Deleted(_), _) => "deleted",
+        (State::Open, Some(_)) => "running",
+        (State::Open, None) => "idle",
+    }
+}
+
+fn head_json(head: &Head) -> Value {
+    let lease = head.lease.as_ref().map(|lease| json!({ "run": lease.run, "replica": lease.owner.replica, "epoch": lease.epoch, "attempt": lease.attempt }));
+    let saves: Vec<Value> = head
+        .saves
+        .iter()
+        .map(|save| json!({ "name": save.name, "checkpoint": save.checkpoint.id, "run": save.run, "at": rfc3339(save.at) }))
+        .collect();
+    json!({
+        "session": head.session.to_string(),
+        "state": state(head),
+        "turns": head.turn,
+        "runs": head.seq,
+        "epoch": head.epoch,
+        "created": rfc3339(head.created),
+        "checkpoint": head.checkpoint.as_ref().map(|checkpoint| checkpoint.id),
+        "pin": head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()),
+        "lease": lease,
+        "saves": saves,
+    })
+}
+
+async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Result<Done> {
+    let head = host.session(session).await?;
+    if global.json {
+        output::json(&head_json(&head));
+        return Ok(Done::Ok);
+    }
+    output::line(&format!("session     {}", output::safe(&head.session.to_string())));
+    output::line(&format!("state       {}", state(&head)));
+    output::line(&format!("turns       {} committed, {} runs in all", head.turn, head.seq));
+    if let Some(checkpoint) = &head.checkpoint {
+        output::line(&format!("checkpoint  {}", checkpoint.id));
+        if let Some(pin) = &checkpoint.root.pin {
+            output::line(&format!("repository  {} {}", pin.url, pin.branch.as_deref().unwrap_or("-")));
+            output::line(&format!("pin         {}", pin.commit));
+        }
+    }
+    if let Some(lease) = &head.lease {
+        output::line(&format!("running     {} on {}, attempt {}", lease.run, lease.owner.replica, lease.attempt));
+    }
+    for save in &head.saves {
+        output::line(&format!("saved       {} = {}", output::safe(&save.name), save.checkpoint.id));
+    }
+    Ok(Done::Ok)
+}
+
+async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -> anyhow::Result<Done> {
+    let runs = host.runs(session, limit).await?;
+    if global.json {
+        let turns: Vec<Value> = runs.iter().map(run_json).collect();
+        output::json(&json!({ "session": session.to_string(), "turns": turns }));
+        return Ok(Done::Ok);
+    }
+    let mut rows = vec![["TURN", "STATUS", "RUN", "ENDED", "CHECKPOINT", "CHANGED", "OUTPUT"].map(str::to_owned).to_vec()];
+    for run in &runs {
+        let first = run.failure.as_ref().map(|failure| failure.message.clone()).or_else(|| output_text(run).map(str::to_owned)).unwrap_or_default();
+        rows.push(vec![
+            if run.is_completed() { run.turn.to_string() } else { "-".to_owned() },
+            run.status.to_string(),
+            run.run.to_string(),
+            run.ended.map_or_else(|| "-".to_owned(), rfc3339),
+            run.checkpoint_id().map_or_else(|| "-".to_owned(), |id| id.to_string()[..12].to_owned()),
+            output::size(run.usage.store.put_bytes),
+            output::safe(&first.lines().next().unwrap_or_default().chars().take(60).collect::<String>()),
+        ]);
+    }
+    output::table(&rows);
+    Ok(Done::Ok)
+}
+
+async fn diff(global: &Global, host: &Host, session: SessionRef, names: bool, paths: &[String]) -> anyhow::Result<Done> {
+    let after = host.open(&Selector::Head(session)).await?;
+    let before = host.pinned(&after).await?;
+    if names || global.json {
+        let changes = host.changes(&before, &after).await?;
+        if global.json {
+            output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
+        } else {
+            print_changes(&changes);
+        }
+    } else {
+        output::bytes(&host.diff(&before, &after, paths).await?)?;
+    }
+    Ok(Done::Ok)
+}
+
+/// The document of one run: that of `run --json`, and an element of `session log --json`.
+pub(super) fn run_json(run: &RunRecord) -> Value {
+    json!({
+        "run": run.run,
+        "session": run.session.to_string(),
+        "turn": run.turn,
+        "status": run.status.to_string(),
+        "at": run.ended.map(rfc3339),
+        "started": rfc3339(run.started),
+        "output": output_text(run),
+        "checkpoint": run.checkpoint_id(),
+        "pin": run.pin,
+        "failure": run.failure,
+        "workspace_rolled_back": run.workspace_rolled_back,
+        "warnings": run.warnings,
+        "usage": run.usage,
+    })
+}
+
+/// The output, when the record holds it itself; `run` prints longer ones whole.
+fn output_text(run: &RunRecord) -> Option<&str> {
+    match &run.output {
+        Some(Text::Inline(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn kind(kind: ChangeKind) -> (&'static str, char) {
+    match kind {
+        ChangeKind::Added => ("added", 'A'),
+        ChangeKind::Deleted => ("deleted", 'D'),
+        ChangeKind::Modified => ("modified", 'M'),
+        ChangeKind::TypeChanged => ("type_changed", 'T'),
+    }
+}
+
+pub(super) fn change_json(change: &Change) -> Value {
+    json!({ "path": shown(&change.path), "change": kind(change.kind).0 })
+}
+
+pub(super) fn print_changes(changes: &[Change]) {
+    for change in changes {
+        output::line(&format!("{} {}", kind(change.kind).1, output::safe(&shown(&change.path))));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the command takes from its environment: the only place that reads variables. It runs before any thread is started.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use landfall::config::{Config, CredentialSource, GITHUB_READ_TOKEN};
+use landfall::secret::Secret;
+use landfall::store::Options;
+
+use crate::args::Global;
+
+/// Everything that was read.
+pub(crate) struct Environment {
+    /// The config, empty where there is no file and none was named.
+    pub(crate) config: Config,
+    /// The folder of the config: where `.landfall` is.
+    pub(crate) folder: PathBuf,
+    /// Settings of the object store's client.
+    pub(crate) store: Options,
+    /// The values of the credentials that were found.
+    pub(crate) secrets: Vec<(String, Secret)>,
+    /// Whether `GITHUB_TOKEN` is set: agents that name the read token are then refused.
+    pub(crate) broad_token: bool,
+}
+
+/// The name of the config file that is looked for upward.
+const CONFIG_NAME: &str = "landfall.toml";
+/// Prefixes of the variables that configure an object store's client.
+const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+
+/// Reads the config, the store's settings and the credentials; takes the credentials out of the process's environment.
+pub(crate) fn read(global: &Global) -> anyhow::Result<Environment> {
+    let here = std::env::current_dir().context("finding the current folder")?;
+    let file = match &global.config {
+        Some(file) => Some(here.join(file)),
+        None => here.ancestors().map(|folder| folder.join(CONFIG_NAME)).find(|file| file.is_file()),
+    };
+    let folder = file.as_deref().and_then(Path::parent).unwrap_or(&here).to_path_buf();
+    let mut config = match &file {
+        Some(file) => {
+            let text = read_text(file)?;
+            let shown = file.strip_prefix(&here).unwrap_or(file).display().to_string();
+            Config::parse(&shown, &text, &folder)?
+        }
+        None => Config::parse("(no landfall.toml)", "version = 1", &folder)?,
+    };
+    if let Some(policy) = &global.policy {
+        config.policy = Some(Config::parse_policy(&policy.display().to_string(), &read_text(policy)?)?);
+    }
+    let mut secrets = Vec::new();
+    for (name, credential) in &config.credentials {
+        let value = match &credential.source {
+            CredentialSource::Env(variable) => std::env::var(variable).ok(),
+            CredentialSource::File(file) => Some(read_text(file).with_context(|| format!("reading the credential {name}"))?),
+        };
+        if let Some(value) = value {
+            secrets.push((name.clone(), Secret::new(name, &value)?));
+        } else if name != GITHUB_READ_TOKEN && config.agents.values().any(|agent| agent.credentials.contains(name)) {
+            let CredentialSource::Env(variable) = &credential.source else { continue };
+            return Err(landfall::Error::config(format!("the credential {name} has no value: {variable} isn't set"))
+                .hint(format!("set {variable}, or take {name} out of the agents that name it"))
+                .into());
+        }
+    }
+    let broad_token = std::env::var_os("GITHUB_TOKEN").is_some();
+    let variables: Vec<String> = config
+        .credentials
+        .values()
+        .filter_map(|credential| match &credential.source {
+            CredentialSource::Env(variable) => Some(variable.clone()),
+            CredentialSource::File(_) => None,
+        })
+        .collect();
+    for variable in &variables {
+        // SAFETY: no other thread exists yet; `main` calls this before it starts the runtime.
+        #[expect(unsafe_code, reason = "removing a variable is sound only while there is one thread, which is the case here")]
+        unsafe {
+            std::env::remove_var(variable);
+        }
+    }
+    let store = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .collect();
+    Ok(Environment { config, folder, store, secrets, broad_token })
+}
+
+fn read_text(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        landfall::Error::config(format!("{} can't be read", file.display())).source(error).hint("check the path and its permissions").into()
+    })
+}

@@ -1,0 +1,161 @@
+//! Behind `landfall:agent/checkpoints`: the session's own checkpoints, for its guest.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::scratch::Scratch;
+use super::{capture_roots, compare};
+use crate::capability::checkpoints::{CheckpointService, Reference, SessionCheckpoint};
+use crate::capability::refusal::{LimitReached, Refusal};
+use crate::capability::types::{Change, FileInfo, FileKind};
+use crate::checkpoint::inspect::OpenCheckpoint;
+use crate::checkpoint::reader::Reader;
+use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
+use crate::checkpoint::writer::{PackWriter, WriterOptions};
+use crate::error::Result;
+use crate::session::lease::{Held, Sessions};
+use crate::store::Store;
+use crate::workspace::page::{Home, Root};
+use crate::workspace::source::Source;
+use crate::workspace::stat::Kind;
+use crate::workspace::{Filesystem, Workspace};
+
+/// Most ended turns that are listed and looked through.
+const HISTORY: usize = 1_000;
+
+/// The checkpoints of the session that a turn runs on.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    pub(super) held: Arc<Mutex<Held>>,
+    pub(super) sessions: Sessions,
+    pub(super) store: Store,
+    pub(super) reader: Reader,
+    /// Reads older checkpoints apart from the turn's own view: what they name may be collected.
+    pub(super) view: Reader,
+    pub(super) start: Option<Checkpoint>,
+    pub(super) pin: Option<Pin>,
+    pub(super) git: Option<Root>,
+}
+
+impl Checkpoints {
+    async fn all(&self) -> Result<Vec<(SessionCheckpoint, Checkpoint)>> {
+        let head = self.held.lock().await.head.clone();
+        let mut all = Vec::new();
+        for save in &head.saves {
+            let made = SessionCheckpoint { id: save.checkpoint.id, name: Some(save.name.clone()), run: save.run, turn: head.turn, created: save.at };
+            all.push((made, save.checkpoint.clone()));
+        }
+        for record in self.sessions.records(&head, HISTORY).await? {
+            if let (true, Some(after), Some(ended)) = (record.is_completed(), record.after, record.ended) {
+                all.push((SessionCheckpoint { id: after.id, name: None, run: record.run, turn: record.turn, created: ended }, after));
+            }
+        }
+        all.sort_by_key(|(made, _)| std::cmp::Reverse(made.created));
+        Ok(all)
+    }
+
+    async fn find(&self, reference: &Reference) -> Result<Checkpoint, Refusal> {
+        let found = match reference {
+            Reference::Start => self.start.clone(),
+            Reference::Saved(name) => self.held.lock().await.head.saves.iter().find(|save| save.name == *name).map(|save| save.checkpoint.clone()),
+            Reference::Id(id) => match self.start.as_ref().filter(|start| start.id == *id) {
+                Some(start) => Some(start.clone()),
+                None => self.all().await?.into_iter().map(|(_, checkpoint)| checkpoint).find(|checkpoint| checkpoint.id == *id),
+            },
+        };
+        found.ok_or_else(|| {
+            Refusal::NotFound(match reference {
+                Reference::Start => "the session has no checkpoint before its first turn".to_owned(),
+                Reference::Saved(name) => format!("no checkpoint is named {name:?}"),
+                Reference::Id(id) => format!("the session has no checkpoint {id}"),
+            })
+        })
+    }
+
+    async fn open(&self, reference: &Reference) -> Result<OpenCheckpoint, Refusal> {
+        Ok(OpenCheckpoint::new(self.find(reference).await?, Arc::new(self.view.clone())))
+    }
+}
+
+#[async_trait::async_trait]
+impl CheckpointService for Checkpoints {
+    async fn save(&self, name: &str, workspace: &Workspace) -> Result<SessionCheckpoint, Refusal> {
+        // Packs first, then the head: it is durable when this returns.
+        let home = Arc::new(Home::Session(self.held.lock().await.session().clone()));
+        let options = WriterOptions { known: None, reader: Some(self.reader.clone()), ..WriterOptions::default() };
+        let mut writer = PackWriter::new(self.store.clone(), home, options);
+        let roots = capture_roots(workspace, &mut writer).await?;
+        writer.finish().await?;
+        let root = RootRecord {
+            workspace: writer.resolve_root(&roots.workspace)?,
+            state: writer.resolve_root(&roots.state)?,
+            git: self.git.clone(),
+            pin: self.pin.clone(),
+        };
+        let checkpoint = Checkpoint::new(root);
+        let mut held = self.held.lock().await;
+        self.sessions.save(&mut held, name, &checkpoint).await?;
+        // The turn goes on from what is stored, so that it isn't stored again.
+        workspace.workspace.rebase(&checkpoint.root.workspace).await?;
+        workspace.state.rebase(&checkpoint.root.state).await?;
+        let created = self.store.clock().now();
+        Ok(SessionCheckpoint { id: checkpoint.id, name: Some(name.to_owned()), run: held.run(), turn: held.turn(), created })
+    }
+
+    async fn list(&self) -> Result<Vec<SessionCheckpoint>, Refusal> {
+        Ok(self.all().await?.into_iter().map(|(made, _)| made).collect())
+    }
+
+    async fn stat(&self, at: &Reference, path: &str) -> Result<FileInfo, Refusal> {
+        let found = self.open(at).await?.stat(path).await?;
+        let kind = match found.kind {
+            Kind::File => FileKind::File,
+            Kind::Directory => FileKind::Directory,
+            Kind::Symlink => FileKind::Symlink,
+        };
+        Ok(FileInfo { kind, mode: found.mode, size: found.size, modified: found.modified })
+    }
+
+    async fn read(&self, at: &Reference, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, Refusal> {
+        Ok(self.open(at).await?.read(path, offset, length).await?.to_vec())
+    }
+
+    async fn diff(&self, before: &Reference, after: Option<&Reference>, workspace: &Workspace) -> Result<Vec<Change>, Refusal> {
+        let before = self.find(before).await?;
+        if let Some(after) = after {
+            let after = self.find(after).await?;
+            return Ok(compare::changes(&self.view, &before.root, &self.view, &after.root).await?);
+        }
+        let mut scratch = Scratch::new(Arc::new(self.view.clone()));
+        let roots = capture_roots(workspace, &mut scratch).await?;
+        let now = RootRecord { workspace: roots.workspace, state: roots.state, git: self.git.clone(), pin: self.pin.clone() };
+        Ok(compare::changes(&self.view, &before.root, &scratch, &now).await?)
+    }
+
+    async fn restore(&self, to: &Reference, state: bool, workspace: &Workspace) -> Result<(), Refusal> {
+        let checkpoint = self.find(to).await?;
+        let mut wanted = vec![(&workspace.workspace, &checkpoint.root.workspace)];
+        if state {
+            wanted.push((&workspace.state, &checkpoint.root.state));
+        }
+        // All or nothing: limits first.
+        for (filesystem, root) in &wanted {
+            fits(filesystem, root)?;
+        }
+        for (filesystem, root) in wanted {
+            filesystem.reset(Some(root.clone()));
+        }
+        Ok(())
+    }
+}
+
+fn fits(filesystem: &Filesystem, root: &Root) -> Result<(), Refusal> {
+    let limits = filesystem.limits();
+    for (name, allowed, value) in [("entries", limits.entries, root.entries), ("workspace", limits.bytes, root.bytes)] {
+        if value > allowed {
+            return Err(Refusal::Limit(LimitReached::new(name, allowed, value)));
+        }
+    }
+    Ok(())
+}
