@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::id::Digest;
 use crate::store::cas::{Created, Replaced, Version};
 use crate::store::document::Document;
-use crate::store::{Key, Nonce, Store};
+use crate::store::{Key, Nonce, Prefix, Store};
 
 /// How long a lease lasts without a sign of life.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -128,11 +128,29 @@ impl Replica {
     /// Makes this process and makes it known.
     ///
     /// # Errors
-    /// `Store`.
+    /// `Store`; with the code `store_unconditional` when another process is alive on a store that doesn't enforce conditional writes.
     pub async fn start(store: Store, name: crate::id::ReplicaName, url: Option<String>, process: Option<Process>) -> Result<Self> {
         let replica = Self::new(store, name, url, process);
         replica.announce().await?;
         Ok(replica)
+    }
+
+    /// On a store without conditional writes nothing keeps two processes apart, so the second one doesn't start.
+    async fn refuse_company(&self) -> Result<()> {
+        if self.store.abilities().allows_replicas() {
+            return Ok(());
+        }
+        for listed in self.store.list(&Prefix::Replicas).await?.objects {
+            let Key::Replica(replica, boot) = listed.key else { continue };
+            let other = Owner { replica, boot };
+            if other != self.record.owner && !self.is_gone(&other).await? {
+                self.stop().await?;
+                return Err(Error::store(format!("{} doesn't enforce conditional writes, and replica {} is at work on it", self.store, other.replica))
+                    .code("store_unconditional")
+                    .hint("use a store that does (`landfall doctor` tests it), or only one process; a dead one's object in replicas/ may be deleted"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the name and boot nonce by which leases name this process.

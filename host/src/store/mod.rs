@@ -99,7 +99,7 @@ pub struct Listing {
 impl Store {
     /// Opens the store at `url` and makes it one when nothing is there yet: `file:///folder`, `memory:`, `s3://bucket/prefix`, `gs://...`, `az://...`.
     ///
-    /// One object is read, the marker; a new store's is created. [`Store::probe`] tests what the store can do.
+    /// Two objects are read: the marker, which is created in a new store, and the remembered result of [`Store::probe`], which is run when there is none.
     ///
     /// # Errors
     /// `Config` (`store_url`, `store_options`); `Store`: `not_a_store` when something else is there, `bucket_missing`, `store_denied`,
@@ -107,6 +107,7 @@ impl Store {
     pub async fn open(url: &str, options: &Options, clock: SharedClock, random: SharedRandom) -> Result<Self> {
         let store = Self::connect(url, options, clock, random)?;
         store.mark().await?;
+        store.probe_or_remember().await?;
         Ok(store)
     }
 
