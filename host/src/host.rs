@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use crate::checkpoint::inspect::OpenCheckpoint;
-use crate::checkpoint::materialise::{self, MaterialiseOptions, Materialised};
+use crate::checkpoint::materialise::{MaterialiseOptions, Materialised};
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, RootRecord};
 use crate::checkpoint::verify::{self, Report};
@@ -208,9 +208,10 @@ fn agent_repository(
             .hint(format!("[policy] repositories = [\"{}\"] would allow it", repository.url)));
     }
     let ca_pem = match &repository.ca_file {
-        Some(file) => Some(std::fs::read(file).map_err(|error| {
-            Error::config(format!("the ca_file {} of agent {name} can't be read", file.display())).source(error)
-        })?),
+        Some(file) => Some(
+            std::fs::read(file)
+                .map_err(|error| Error::config(format!("the ca_file {} of agent {name} can't be read", file.display())).source(error))?,
+        ),
         None => None,
     };
     let credential = agent.credentials.iter().find_map(|credential| {
@@ -226,7 +227,8 @@ fn agent_repository(
         allow_http_loopback: credential.is_none(),
         ..RemoteOptions::default()
     };
-    let limits = TreeLimits { entries: agent.limits.entries, bytes: agent.limits.workspace, file: agent.limits.file, ..TreeLimits::default() };
+    let limits =
+        TreeLimits { entries: agent.limits.entries, bytes: agent.limits.workspace, file: agent.limits.file, ..TreeLimits::default() };
     let git = Git::new(options, Arc::clone(store.clock()));
     let repositories = Repositories::new(git, store.clone(), folder.join("git"), limits);
     Ok(Some(AgentRepository { repositories, credential }))
@@ -269,7 +271,15 @@ impl Host {
     /// Begins a host on a store with a config.
     #[must_use]
     pub fn builder(store: Store, config: Config) -> HostBuilder {
-        HostBuilder { store, config, cache: None, secrets: BTreeMap::new(), broad_token: false, engine: EngineOptions::default(), name: None }
+        HostBuilder {
+            store,
+            config,
+            cache: None,
+            secrets: BTreeMap::new(),
+            broad_token: false,
+            engine: EngineOptions::default(),
+            name: None,
+        }
     }
 
     /// Runs one turn, from the request to the commit, and returns its record: also that of a run that failed or was cancelled.
@@ -377,20 +387,26 @@ impl Host {
             Selector::Head(session) => {
                 let head = self.session(session).await?;
                 let checkpoint = head.checkpoint.ok_or_else(|| {
-                    Error::not_found(format!("session {session} has no checkpoint yet")).code("no_checkpoint").hint("it has one after its first turn")
+                    Error::not_found(format!("session {session} has no checkpoint yet"))
+                        .code("no_checkpoint")
+                        .hint("it has one after its first turn")
                 })?;
                 Ok(self.open_checkpoint(checkpoint))
             }
             Selector::Turn(session, turn) => {
                 let found = self.runs(session, HISTORY).await?.into_iter().find(|record| record.is_completed() && record.turn == *turn);
                 self.left_by(&found.ok_or_else(|| {
-                    Error::not_found(format!("session {session} has no turn {turn}")).code("no_turn").hint("`landfall session log` lists the turns")
+                    Error::not_found(format!("session {session} has no turn {turn}"))
+                        .code("no_turn")
+                        .hint("`landfall session log` lists the turns")
                 })?)
             }
             Selector::Saved(session, name) => {
                 let head = self.session(session).await?;
                 let save = head.saves.into_iter().find(|save| save.name == *name).ok_or_else(|| {
-                    Error::not_found(format!("session {session} has no checkpoint named {name:?}")).code("no_save").hint("`landfall session show` lists them")
+                    Error::not_found(format!("session {session} has no checkpoint named {name:?}"))
+                        .code("no_save")
+                        .hint("`landfall session show` lists them")
                 })?;
                 Ok(self.open_checkpoint(save.checkpoint))
             }
@@ -419,7 +435,13 @@ impl Host {
     /// # Errors
     /// `Damaged`, `Store`.
     pub async fn changes(&self, before: &OpenCheckpoint, after: &OpenCheckpoint) -> Result<Vec<crate::capability::types::Change>> {
-        crate::turn::compare::changes(before.source().as_ref(), &before.checkpoint().root, after.source().as_ref(), &after.checkpoint().root).await
+        crate::turn::compare::changes(
+            before.source().as_ref(),
+            &before.checkpoint().root,
+            after.source().as_ref(),
+            &after.checkpoint().root,
+        )
+        .await
     }
 
     /// Returns the difference of two checkpoints' `/workspace` as a diff that `git apply` accepts, for some paths or for all.
@@ -427,15 +449,26 @@ impl Host {
     /// # Errors
     /// `Limit` for one that is too large, `Damaged`, `Store`.
     pub async fn diff(&self, before: &OpenCheckpoint, after: &OpenCheckpoint, paths: &[String]) -> Result<Bytes> {
-        crate::turn::compare::unified(before.source().as_ref(), &before.checkpoint().root, after.source().as_ref(), &after.checkpoint().root, paths)
-            .await
+        crate::turn::compare::unified(
+            before.source().as_ref(),
+            &before.checkpoint().root,
+            after.source().as_ref(),
+            &after.checkpoint().root,
+            paths,
+        )
+        .await
     }
 
     /// Writes a checkpoint's `/workspace` as a folder, every byte checked; with a repository it gets a `.git` at the pin.
     ///
     /// # Errors
     /// `Local` when the folder exists and isn't empty or can't be written, `Damaged`, `Store`.
-    pub async fn materialise(&self, checkpoint: &OpenCheckpoint, to: &std::path::Path, options: &MaterialiseOptions) -> Result<Materialised> {
+    pub async fn materialise(
+        &self,
+        checkpoint: &OpenCheckpoint,
+        to: &std::path::Path,
+        options: &MaterialiseOptions,
+    ) -> Result<Materialised> {
         crate::turn::opening::open(&self.inner, checkpoint, to, options).await
     }
 
@@ -472,7 +505,9 @@ impl Host {
         }
         Err(not_done.unwrap_or_else(|| {
             let whose = agent.map_or_else(String::new, |agent| format!(" of agent {agent}"));
-            Error::not_found(format!("there is no run {run}{whose}")).code("run_missing").hint("`landfall session log` lists the runs of a session")
+            Error::not_found(format!("there is no run {run}{whose}"))
+                .code("run_missing")
+                .hint("`landfall session log` lists the runs of a session")
         }))
     }
 }
@@ -550,7 +585,9 @@ impl Inner {
     /// Returns the import that a checkpoint stands on.
     pub(crate) async fn imported(&self, root: &RootRecord) -> Result<crate::repository::imported::Imported> {
         let pin = root.pin.as_ref().ok_or_else(|| {
-            Error::usage("the session has no repository to compare with").code("no_repository").hint("compare two of its checkpoints: `landfall checkpoint diff`")
+            Error::usage("the session has no repository to compare with")
+                .code("no_repository")
+                .hint("compare two of its checkpoints: `landfall checkpoint diff`")
         })?;
         crate::repository::imported::open(&self.store, pin).await
     }
@@ -559,7 +596,13 @@ impl Inner {
         let mut all: Vec<SessionCheckpoint> = head
             .saves
             .iter()
-            .map(|save| SessionCheckpoint { id: save.checkpoint.id, name: Some(save.name.clone()), run: save.run, turn: None, created: save.at })
+            .map(|save| SessionCheckpoint {
+                id: save.checkpoint.id,
+                name: Some(save.name.clone()),
+                run: save.run,
+                turn: None,
+                created: save.at,
+            })
             .collect();
         for record in self.sessions.records(head, limit).await? {
             if let (true, Some(after), Some(ended)) = (record.is_completed(), &record.after, record.ended) {

@@ -28,16 +28,16 @@ use crate::host::Inner;
 use crate::id::{CommitId, PackId, RunId, SessionRef, sha256};
 use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
-use crate::repository::url::RepositoryUrl;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
+use crate::repository::url::RepositoryUrl;
 use crate::session::lease::{Acquired, Held, Sessions};
 use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
-use crate::session::record::{Input, RunRecord, Status};
+use crate::session::record::{Input, RunRecord};
 use crate::store::Store;
 use crate::trigger::{Busy, PinChoice, RunEvent, SharedWatch, Step, Trigger, TurnRequest};
 use crate::workspace::capture::capture;
 use crate::workspace::page::{Home, Root};
-use crate::workspace::source::Source;
+use crate::workspace::source::{Sink, Source};
 use crate::workspace::{self, Spool, Workspace};
 
 /// How often a running turn looks whether it is to be cancelled, or has lost its lease.
@@ -128,15 +128,19 @@ impl Turn<'_> {
     /// Gives the run its id. The same key on the same session is the same run: an ended one gives its record again.
     async fn identify(&self, request: &TurnRequest) -> Result<Identified> {
         let Some(key) = &request.key else { return Ok(Identified::New(self.host.new_run_id())) };
-        let incarnation = self.sessions.load(&self.session).await?.filter(|snapshot| snapshot.head.is_open()).map(|snapshot| snapshot.head.incarnation);
+        let incarnation =
+            self.sessions.load(&self.session).await?.filter(|snapshot| snapshot.head.is_open()).map(|snapshot| snapshot.head.incarnation);
         let Some(incarnation) = incarnation else {
             // The first turn makes the incarnation; a repeat of it meets the session that it made.
             return Ok(Identified::New(self.host.new_run_id()));
         };
-        let identity = serde_json::to_vec(&(&self.session, incarnation, key)).map_err(|error| Error::internal("a key can't be encoded").source(error))?;
+        let identity = serde_json::to_vec(&(&self.session, incarnation, key))
+            .map_err(|error| Error::internal("a key can't be encoded").source(error))?;
         let run = RunId::derived(sha256(&identity));
         match self.sessions.record(&self.session, run).await {
-            Ok(record) if record.input.as_ref().is_some_and(|input| input.digest == sha256(request.input.as_bytes())) => Ok(Identified::Ended(Box::new(record))),
+            Ok(record) if record.input.as_ref().is_some_and(|input| input.digest == sha256(request.input.as_bytes())) => {
+                Ok(Identified::Ended(Box::new(record)))
+            }
             Ok(_) => Err(Error::conflict(format!("the key {key:?} was used on session {} with another input", self.session))
                 .code("key_reused")
                 .hint("use another key for another input")),
@@ -235,7 +239,14 @@ impl Turn<'_> {
     }
 
     /// Steps 3 to 10, under a lease.
-    async fn execute(&self, held: Box<Held>, entry: QueueEntry, request: TurnRequest, component: &Loaded, grants: Grants) -> Result<RunRecord> {
+    async fn execute(
+        &self,
+        held: Box<Held>,
+        entry: QueueEntry,
+        request: TurnRequest,
+        component: &Loaded,
+        grants: Grants,
+    ) -> Result<RunRecord> {
         let held = Arc::new(Mutex::new(*held));
         let attempt = self.attempt(&held, request, component, grants).await;
         let mut held = Arc::try_unwrap(held).map_err(|_| Error::internal("a capability outlived its guest"))?.into_inner();
@@ -320,7 +331,8 @@ impl Turn<'_> {
                 git: base.git(),
             }),
             repository: base.pin.clone().map(|pin| {
-                Arc::new(repository::Repository::new(pin, self.store.clone(), Arc::clone(&view))) as Arc<dyn crate::capability::repository::RepositoryService>
+                Arc::new(repository::Repository::new(pin, self.store.clone(), Arc::clone(&view)))
+                    as Arc<dyn crate::capability::repository::RepositoryService>
             }),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
@@ -423,8 +435,11 @@ impl Turn<'_> {
         }
         let Some((access, repository)) = configured else {
             if choice.is_some() {
-                return Err(Error::usage(format!("agent {} has no repository, so there is no commit or branch to choose", self.session.agent))
-                    .hint(format!("add repository = {{ url = \"https://...\" }} to [agents.{}]", self.session.agent)));
+                return Err(Error::usage(format!(
+                    "agent {} has no repository, so there is no commit or branch to choose",
+                    self.session.agent
+                ))
+                .hint(format!("add repository = {{ url = \"https://...\" }} to [agents.{}]", self.session.agent)));
             }
             return Ok(Base { checkpoint: None, workspace: None, pin: None, warnings: Vec::new() });
         };
@@ -510,7 +525,7 @@ pub(crate) struct Roots {
 }
 
 /// Captures `/workspace` and `/state`.
-pub(crate) async fn capture_roots(workspace: &Workspace, writer: &mut dyn crate::workspace::source::Sink) -> Result<Roots> {
+pub(crate) async fn capture_roots(workspace: &Workspace, writer: &mut dyn Sink) -> Result<Roots> {
     let captured = capture(&workspace.workspace, writer).await.context_with(|| "capturing /workspace")?;
     let state = capture(&workspace.state, writer).await.context_with(|| "capturing /state")?;
     Ok(Roots { workspace: captured.root, state: state.root })
@@ -518,7 +533,9 @@ pub(crate) async fn capture_roots(workspace: &Workspace, writer: &mut dyn crate:
 
 /// Checks a request against the limits before anything is written.
 fn check(request: &TurnRequest, limits: &Limits) -> Result<()> {
-    let over = |what: &str, value: u64, limit: u64| Error::limit(format!("{what}: {value} is over the limit of {limit}")).code("request_too_large");
+    let over = |what: &str, value: u64, limit: u64| {
+        Error::limit(format!("{what}: {value} is over the limit of {limit}")).code("request_too_large")
+    };
     let input = request.input.len() as u64;
     if input > limits.input {
         return Err(over("bytes of input", input, limits.input).hint("raise `input` in the agent's limits, or attach it as a file"));
@@ -542,7 +559,9 @@ fn check(request: &TurnRequest, limits: &Limits) -> Result<()> {
     for file in &request.attachments {
         let name = &file.name;
         if name.is_empty() || name.len() > ATTACHMENT_NAME_MAX || name.contains('/') || name.chars().any(char::is_control) {
-            return Err(Error::usage(format!("{name:?} can't name an attachment: 1 to {ATTACHMENT_NAME_MAX} bytes, no slashes, no control characters")));
+            return Err(Error::usage(format!(
+                "{name:?} can't name an attachment: 1 to {ATTACHMENT_NAME_MAX} bytes, no slashes, no control characters"
+            )));
         }
         if !names.insert(name) {
             return Err(Error::usage(format!("two attachments are named {name:?}")));

@@ -72,7 +72,15 @@ async fn a_failed_turn_leaves_the_files_as_they_were() {
     assert_eq!(record.status, Status::Failed);
     assert!(record.workspace_rolled_back);
     assert_eq!(record.failure.as_ref().unwrap().code, "trap", "{record:?}");
-    let state = host.session(&"bot/s".split_once('/').map(|(a, s)| landfall::id::SessionRef { agent: a.parse().unwrap(), session: s.parse().unwrap() }).unwrap()).await.unwrap();
+    let state = host
+        .session(
+            &"bot/s"
+                .split_once('/')
+                .map(|(a, s)| landfall::id::SessionRef { agent: a.parse().unwrap(), session: s.parse().unwrap() })
+                .unwrap(),
+        )
+        .await
+        .unwrap();
     assert_eq!((state.seq, state.turn, state.lease.is_none()), (1, 0, true));
 }
 
@@ -154,7 +162,8 @@ async fn a_small_warm_turn_makes_few_requests() {
     run(&host, "hello", "s", "y").await.unwrap();
     let after = host.store().counts();
     let puts = after.puts - before.puts;
-    let all = puts + (after.gets - before.gets) + (after.heads - before.heads) + (after.lists - before.lists) + (after.deletes - before.deletes);
+    let all =
+        puts + (after.gets - before.gets) + (after.heads - before.heads) + (after.lists - before.lists) + (after.deletes - before.deletes);
     assert!(puts <= 5 && all <= 8, "{puts} PUTs of {all} requests: {before:?} {after:?}");
 }
 

@@ -40,7 +40,8 @@ impl Turns {
         }
         // Compiled components are the same for all tests; packs and spool are this host's own.
         let components = landfall::component::CacheOptions::new(crate::guests::target().join("components-cache"));
-        let engine = landfall::component::EngineOptions { guests: 4, cache: Some(components), ..landfall::component::EngineOptions::default() };
+        let engine =
+            landfall::component::EngineOptions { guests: 4, cache: Some(components), ..landfall::component::EngineOptions::default() };
         let store = self.store.as_replica(Arc::new(SystemClock), Arc::new(SystemRandom));
         Host::builder(store, config).cache_dir(self.folder.path().join(cache)).engine(engine).build()
     }

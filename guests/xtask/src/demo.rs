@@ -44,7 +44,9 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
 
     say("Turn 1. The commit is pinned and imported; the agent looks for TODO and FIXME and writes REPORT.md.");
     landfall(&folder, "cache-1", &["run", "todo-report", "--session", "demo"])?;
-    say("Turn 2, in another process and with an empty cache: it goes on from the checkpoint in the store.\nThis time the agent also looks for HACK, and says what is new since turn 1.");
+    say(
+        "Turn 2, in another process and with an empty cache: it goes on from the checkpoint in the store.\nThis time the agent also looks for HACK, and says what is new since turn 1.",
+    );
     ensure!(!folder.join("cache-2").exists(), "the second cache isn't empty");
     landfall(&folder, "cache-2", &["run", "todo-report", "--session", "demo", "--param", "markers=TODO,FIXME,HACK"])?;
 
@@ -66,7 +68,11 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
 
     let ours = capture(&folder, &["session", "diff", "--names", SESSION])?;
     let paths = |text: &str| -> Vec<String> {
-        let mut paths: Vec<String> = text.lines().filter_map(|line| line.trim_start().split_once(' ')).map(|(_, path)| path.trim().trim_start_matches("/workspace/").to_owned()).collect();
+        let mut paths: Vec<String> = text
+            .lines()
+            .filter_map(|line| line.trim_start().split_once(' '))
+            .map(|(_, path)| path.trim().trim_start_matches("/workspace/").to_owned())
+            .collect();
         paths.sort();
         paths
     };

@@ -49,7 +49,8 @@ pub(crate) fn size(bytes: u64) -> String {
 /// Aligns rows into columns with two blanks between; the last column isn't padded.
 pub(crate) fn table(rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> =
+        (0..columns).map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
     for row in rows {
         let mut text = String::new();
         for (at, cell) in row.iter().enumerate() {

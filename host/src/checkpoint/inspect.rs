@@ -98,7 +98,11 @@ impl OpenCheckpoint {
     pub async fn list(&self, path: &str) -> Result<Vec<Found>> {
         if path.trim_matches('/').is_empty() {
             let roots = [&self.checkpoint.root.workspace, &self.checkpoint.root.state];
-            return Ok(ROOTS.iter().zip(roots).map(|(name, root)| directory(Bytes::from_static(name.as_bytes()), root.page.clone())).collect());
+            return Ok(ROOTS
+                .iter()
+                .zip(roots)
+                .map(|(name, root)| directory(Bytes::from_static(name.as_bytes()), root.page.clone()))
+                .collect());
         }
         let (root, _) = self.split(path)?;
         let Body::Directory(page) = self.stat(path).await?.body else {
@@ -152,15 +156,9 @@ impl OpenCheckpoint {
             Node::File { size, content } => {
                 Found { name, kind: Kind::File, mode, modified: mtime, size, names: 1, body: Body::File(content) }
             }
-            Node::Symlink(target) => Found {
-                name,
-                kind: Kind::Symlink,
-                mode,
-                modified: mtime,
-                size: target.len() as u64,
-                names: 1,
-                body: Body::Symlink(target),
-            },
+            Node::Symlink(target) => {
+                Found { name, kind: Kind::Symlink, mode, modified: mtime, size: target.len() as u64, names: 1, body: Body::Symlink(target) }
+            }
             Node::Linked(number) => {
                 let table = root.links.as_ref().ok_or_else(|| dangling(&name, number))?;
                 let file = link_table::get(&*self.source, table, number).await?.ok_or_else(|| dangling(&name, number))?;

@@ -122,7 +122,8 @@ async fn run(reader: &Reader, staging: &Staging, work: Work) -> Result<()> {
         return Err(Error::internal("a planned piece of a file is in no range"));
     }
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let mut running = futures::stream::iter(jobs).map(|(range, mine)| write_range(reader, staging, range, mine)).buffer_unordered(threads + 2);
+    let mut running =
+        futures::stream::iter(jobs).map(|(range, mine)| write_range(reader, staging, range, mine)).buffer_unordered(threads + 2);
     let mut result = Ok(());
     // All jobs are waited for, also after one failed: none may write while the folder is being removed.
     while let Some(done) = running.next().await {
@@ -159,8 +160,12 @@ async fn write_range(reader: &Reader, staging: &Staging, range: Range, pieces: V
 fn local(doing: &str, path: &Path, error: rustix::io::Errno) -> Error {
     let made = Error::local(format!("{doing} {} failed", path.display())).source(std::io::Error::from(error));
     match error {
-        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => made.code("disk_full").hint("free some space, or choose a folder on another disk"),
-        rustix::io::Errno::EXIST => made.hint("two names of the checkpoint may be one name on this file system (it ignores case or accents)"),
+        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
+            made.code("disk_full").hint("free some space, or choose a folder on another disk")
+        }
+        rustix::io::Errno::EXIST => {
+            made.hint("two names of the checkpoint may be one name on this file system (it ignores case or accents)")
+        }
         rustix::io::Errno::NAMETOOLONG => made.hint("this file system doesn't allow so long a name"),
         _ => made,
     }

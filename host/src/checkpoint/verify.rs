@@ -150,7 +150,11 @@ impl Check<'_> {
                                 Node::Linked(number) => {
                                     *names.entry(*number).or_default() += 1;
                                     if !linked.contains_key(number) {
-                                        self.damaged(format!("linked file {number} of {}", root.page.id), "it isn't in the root's table", path);
+                                        self.damaged(
+                                            format!("linked file {number} of {}", root.page.id),
+                                            "it isn't in the root's table",
+                                            path,
+                                        );
                                     }
                                 }
                             }
@@ -166,7 +170,11 @@ impl Check<'_> {
         }
         for (number, (expected, _)) in &linked {
             if names.get(number).copied().unwrap_or(0) != *expected {
-                self.damaged(format!("linked file {number} of {name}"), "it has another number of names than its table says", name.to_owned());
+                self.damaged(
+                    format!("linked file {number} of {name}"),
+                    "it has another number of names than its table says",
+                    name.to_owned(),
+                );
             }
         }
         if (entries, bytes) != (root.entries, root.bytes) {
@@ -257,7 +265,9 @@ impl Check<'_> {
             }
         }
         let reader = self.reader;
-        let mut reads = futures::stream::iter(fresh.into_iter().map(|(link, len)| async move { (link.id, len, reader.chunk(&link).await) })).buffered(AT_ONCE);
+        let mut reads =
+            futures::stream::iter(fresh.into_iter().map(|(link, len)| async move { (link.id, len, reader.chunk(&link).await) }))
+                .buffered(AT_ONCE);
         let mut bad: HashMap<ChunkId, Error> = HashMap::new();
         while let Some((id, len, read)) = reads.next().await {
             match read {

@@ -130,7 +130,8 @@ impl Store {
     }
 
     async fn probe_with(&self, key: &Key) -> Result<Report> {
-        let wrong = |what: &str| Error::store(format!("the store doesn't work: {what}")).code("store_failed").hint("use another server or bucket");
+        let wrong =
+            |what: &str| Error::store(format!("the store doesn't work: {what}")).code("store_failed").hint("use another server or bucket");
         let Created::Done(first) = self.create(key, &Scratch { round: 1 }).await? else {
             return Err(wrong("a new object was there before"));
         };
@@ -169,7 +170,11 @@ impl Store {
                 check(
                     "an upload that was changed on the way is refused",
                     checks_uploads,
-                    if self.is_local() { "nothing lies between this process and the store" } else { "every pack is read back after it was written" },
+                    if self.is_local() {
+                        "nothing lies between this process and the store"
+                    } else {
+                        "every pack is read back after it was written"
+                    },
                 ),
             ],
         })

@@ -17,7 +17,6 @@ use crate::error::Result;
 use crate::session::lease::{Held, Sessions};
 use crate::store::Store;
 use crate::workspace::page::{Home, Root};
-use crate::workspace::source::Source;
 use crate::workspace::stat::Kind;
 use crate::workspace::{Filesystem, Workspace};
 
@@ -43,7 +42,13 @@ impl Checkpoints {
         let head = self.held.lock().await.head.clone();
         let mut all = Vec::new();
         for save in &head.saves {
-            let made = SessionCheckpoint { id: save.checkpoint.id, name: Some(save.name.clone()), run: save.run, turn: head.turn, created: save.at };
+            let made = SessionCheckpoint {
+                id: save.checkpoint.id,
+                name: Some(save.name.clone()),
+                run: save.run,
+                turn: head.turn,
+                created: save.at,
+            };
             all.push((made, save.checkpoint.clone()));
         }
         for record in self.sessions.records(&head, HISTORY).await? {
@@ -58,7 +63,9 @@ impl Checkpoints {
     async fn find(&self, reference: &Reference) -> Result<Checkpoint, Refusal> {
         let found = match reference {
             Reference::Start => self.start.clone(),
-            Reference::Saved(name) => self.held.lock().await.head.saves.iter().find(|save| save.name == *name).map(|save| save.checkpoint.clone()),
+            Reference::Saved(name) => {
+                self.held.lock().await.head.saves.iter().find(|save| save.name == *name).map(|save| save.checkpoint.clone())
+            }
             Reference::Id(id) => match self.start.as_ref().filter(|start| start.id == *id) {
                 Some(start) => Some(start.clone()),
                 None => self.all().await?.into_iter().map(|(_, checkpoint)| checkpoint).find(|checkpoint| checkpoint.id == *id),
@@ -144,7 +151,7 @@ impl CheckpointService for Checkpoints {
             fits(filesystem, root)?;
         }
         for (filesystem, root) in wanted {
-            filesystem.reset(Some(root.clone()));
+            filesystem.reset(Some(root.clone()))?;
         }
         Ok(())
     }

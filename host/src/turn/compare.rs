@@ -36,7 +36,9 @@ pub(crate) async fn changes(first: &dyn Source, before: &RootRecord, second: &dy
                 }
             };
             if changes.len() >= CHANGES_MAX {
-                return Err(Error::limit(format!("more than {CHANGES_MAX} paths differ")).code("changes").hint("compare nearer checkpoints"));
+                return Err(Error::limit(format!("more than {CHANGES_MAX} paths differ"))
+                    .code("changes")
+                    .hint("compare nearer checkpoints"));
             }
             let path = [name.as_bytes(), b"/", &change.path].concat();
             changes.push(Change { path: path.into(), kind, before, after });
@@ -93,7 +95,9 @@ pub(crate) async fn unified(
         }
         patch::write_file(&mut out, &change.path, before.as_ref(), &change.path, after.as_ref())?;
         if out.len() > PATCH_MAX {
-            return Err(Error::limit(format!("the patch is longer than {PATCH_MAX} bytes")).code("diff").hint("name fewer paths, or open both checkpoints"));
+            return Err(Error::limit(format!("the patch is longer than {PATCH_MAX} bytes"))
+                .code("diff")
+                .hint("name fewer paths, or open both checkpoints"));
         }
     }
     Ok(out.into())

@@ -24,7 +24,9 @@ pub(crate) async fn open(host: &Inner, checkpoint: &OpenCheckpoint, to: &Path, o
     let staging = staging(host, to)?;
     let made = materialise::materialise(&host.reader, &root.workspace, &staging, options).await?;
     let done = match export::write_git_dir(&host.reader, &imported, pin, &staging, changed).await {
-        Ok(()) => std::fs::rename(&staging, to).map_err(|error| Error::local(format!("{} can't be put in place", to.display())).source(error)),
+        Ok(()) => {
+            std::fs::rename(&staging, to).map_err(|error| Error::local(format!("{} can't be put in place", to.display())).source(error))
+        }
         Err(error) => Err(error),
     };
     if done.is_err()

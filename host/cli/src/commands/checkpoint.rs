@@ -34,7 +34,9 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Checkpo
             let options = OpenOptions { unsafe_links, ..OpenOptions::default() };
             let report = host.materialise(&checkpoint, &to, &options).await?;
             if global.json {
-                output::json(&json!({ "checkpoint": checkpoint.checkpoint().id, "folder": to, "files": report.files, "bytes": report.bytes }));
+                output::json(
+                    &json!({ "checkpoint": checkpoint.checkpoint().id, "folder": to, "files": report.files, "bytes": report.bytes }),
+                );
             } else {
                 output::line(&format!("{}: {} files, {}, every byte checked", to.display(), report.files, output::size(report.bytes)));
             }
@@ -99,7 +101,11 @@ async fn ls(global: &Global, checkpoint: &OpenCheckpoint, path: &str, recursive:
             if global.json {
                 all.push(found_json(&path, &found));
             } else {
-                let shown = if recursive { output::safe(path.strip_prefix(&top).unwrap_or(&path).trim_start_matches('/')) } else { output::safe(&display(&found.name)) };
+                let shown = if recursive {
+                    output::safe(path.strip_prefix(&top).unwrap_or(&path).trim_start_matches('/'))
+                } else {
+                    output::safe(&display(&found.name))
+                };
                 output::line(&row(&found, &shown));
             }
         }
@@ -180,8 +186,11 @@ async fn verify(global: &Global, host: &Host, selector: &Selector, deep: bool) -
     let report = host.verify(&checkpoint, deep).await?;
     let id = checkpoint.checkpoint().id;
     if global.json {
-        let damage: Vec<Value> = report.damage.iter().map(|one| json!({ "object": one.object, "why": one.why, "files": one.files })).collect();
-        output::json(&json!({ "checkpoint": id, "deep": deep, "ok": report.is_ok(), "pages": report.pages, "chunks": report.chunks, "bytes": report.bytes, "damage": damage }));
+        let damage: Vec<Value> =
+            report.damage.iter().map(|one| json!({ "object": one.object, "why": one.why, "files": one.files })).collect();
+        output::json(
+            &json!({ "checkpoint": id, "deep": deep, "ok": report.is_ok(), "pages": report.pages, "chunks": report.chunks, "bytes": report.bytes, "damage": damage }),
+        );
     } else if report.is_ok() {
         let chunks = if deep { format!(", {} chunks, {}", report.chunks, output::size(report.bytes)) } else { String::new() };
         output::line(&format!("ok: checkpoint {id}: {} pages{chunks}: every one is what its id says", report.pages));

@@ -10,25 +10,26 @@ use crate::{output, setup};
 pub(crate) async fn run(global: &Global, environment: Environment) -> anyhow::Result<Done> {
     let url = setup::store_url(global, &environment);
     let store = setup::store(global, &environment, true).await?;
-    let abilities = store.probe().await?;
-    let checks = [
-        ("uploads with a wrong checksum are refused", abilities.checks_uploads, "every pack is read back after its upload"),
-        ("an existing object isn't created again", abilities.exclusive_create, "only one replica may use this store"),
-        ("a stale conditional update is refused", abilities.conditional_update, "only one replica may use this store"),
-    ];
-    let fit = abilities.exclusive_create && abilities.conditional_update;
+    let report = store.probe().await?;
+    let fit = report.abilities.allows_replicas();
     if global.json {
         output::json(&json!({
             "store": url,
-            "checks_uploads": abilities.checks_uploads,
-            "exclusive_create": abilities.exclusive_create,
-            "conditional_update": abilities.conditional_update,
+            "checks_uploads": report.abilities.checks_uploads,
+            "exclusive_create": report.abilities.exclusive_create,
+            "conditional_update": report.abilities.conditional_update,
             "many_replicas": fit,
         }));
     } else {
         output::line(&format!("store {url}"));
-        for (what, holds, otherwise) in checks {
-            output::line(&if holds { format!("  yes  {what}") } else { format!("  NO   {what}: {otherwise}") });
+        for check in &report.checks {
+            let note = check.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            let answer = match check.holds {
+                Some(true) => "yes",
+                Some(false) => "NO ",
+                None => "?  ",
+            };
+            output::line(&format!("  {answer}  {}{note}", check.what));
         }
         output::line(if fit { "fit for many replicas" } else { "fit for one replica only" });
     }

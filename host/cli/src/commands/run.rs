@@ -99,7 +99,12 @@ fn summary(record: &landfall::session::record::RunRecord) {
         return;
     }
     let reason = record.failure.as_ref();
-    output::note(&format!("run {} {}: {}", record.run, record.status, output::safe(reason.map_or("no reason was recorded", |reason| &reason.message))));
+    output::note(&format!(
+        "run {} {}: {}",
+        record.run,
+        record.status,
+        output::safe(reason.map_or("no reason was recorded", |reason| &reason.message))
+    ));
     if let Some(hint) = reason.and_then(|reason| reason.hint.as_ref()) {
         output::note(&format!("  hint: {}", output::safe(hint)));
     }
@@ -116,9 +121,18 @@ fn agent(config: &mut Config, text: &str) -> anyhow::Result<(AgentName, bool)> {
     let path = Path::new(text);
     if path.extension().is_some_and(|extension| extension == "wasm") || text.contains('/') {
         if !path.is_file() {
-            return Err(landfall::Error::usage(format!("{text} is no file")).hint("give a component's file, or an agent of the config").into());
+            return Err(landfall::Error::usage(format!("{text} is no file"))
+                .hint("give a component's file, or an agent of the config")
+                .into());
         }
-        let stem: String = path.file_stem().unwrap_or_default().to_string_lossy().chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }).take(AgentName::MAX_LEN).collect();
+        let stem: String = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
+            .take(AgentName::MAX_LEN)
+            .collect();
         let name: AgentName = stem.trim_start_matches(['.', '_', '-']).parse()?;
         let file = std::path::absolute(path).with_context(|| format!("finding {text}"))?;
         // A file never takes over what the config grants to an agent of that name.

@@ -70,7 +70,10 @@ fn state(head: &Head) -> &'static str {
 }
 
 fn head_json(head: &Head) -> Value {
-    let lease = head.lease.as_ref().map(|lease| json!({ "run": lease.run, "replica": lease.owner.replica, "epoch": lease.epoch, "attempt": lease.attempt }));
+    let lease = head
+        .lease
+        .as_ref()
+        .map(|lease| json!({ "run": lease.run, "replica": lease.owner.replica, "epoch": lease.epoch, "attempt": lease.attempt }));
     let saves: Vec<Value> = head
         .saves
         .iter()
@@ -124,7 +127,8 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
     }
     let mut rows = vec![["TURN", "STATUS", "RUN", "ENDED", "CHECKPOINT", "CHANGED", "OUTPUT"].map(str::to_owned).to_vec()];
     for run in &runs {
-        let first = run.failure.as_ref().map(|failure| failure.message.clone()).or_else(|| output_text(run).map(str::to_owned)).unwrap_or_default();
+        let first =
+            run.failure.as_ref().map(|failure| failure.message.clone()).or_else(|| output_text(run).map(str::to_owned)).unwrap_or_default();
         rows.push(vec![
             if run.is_completed() { run.turn.to_string() } else { "-".to_owned() },
             run.status.to_string(),

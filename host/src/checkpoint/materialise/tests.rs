@@ -10,8 +10,8 @@ use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::clock::SystemClock;
 use crate::store::Store;
 use crate::store::cache::DiskCache;
-use crate::workspace::page::{Content, Entry, LinkedFile, Node, PageLink, Part};
 use crate::workspace::page::Page;
+use crate::workspace::page::{Content, Entry, LinkedFile, Node, PageLink, Part};
 use crate::workspace::source::Sink as _;
 
 fn reader(store: &Store) -> Reader {
@@ -89,7 +89,14 @@ async fn a_folder_is_the_tree_byte_for_byte() {
     assert_eq!(target.metadata().unwrap().mode() & 0o7777, 0o700);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
     let counts = reader.store().counts();
-    println!("{} entries, {} bytes in {} packs: {} requests, {} bytes", root.entries, root.bytes, written.packs.len(), counts.requests(), counts.get_bytes);
+    println!(
+        "{} entries, {} bytes in {} packs: {} requests, {} bytes",
+        root.entries,
+        root.bytes,
+        written.packs.len(),
+        counts.requests(),
+        counts.get_bytes
+    );
     assert!(counts.requests() <= 12, "{counts:?}");
 }
 
@@ -224,7 +231,8 @@ async fn a_link_and_a_directory_of_one_name_can_not_be() {
     // The classic escape: a link to a place outside, then files below its name. Two entries of one name don't decode, and links are made last.
     let (store, _) = store();
     let mut writer = PackWriter::new(store.clone(), home(), WriterOptions::default());
-    let below = writer.page(Page::Directory(vec![entry("x", 0o644, Node::File { size: 1, content: Content::Inline("x".into()) })])).await.unwrap();
+    let below =
+        writer.page(Page::Directory(vec![entry("x", 0o644, Node::File { size: 1, content: Content::Inline("x".into()) })])).await.unwrap();
     let twice = vec![entry("evil", 0o777, Node::Symlink("/tmp".into())), entry("evil", 0o755, Node::Directory(below))];
     writer.page(Page::Directory(twice)).await.unwrap();
     assert!(writer.finish().await.is_err());
@@ -311,7 +319,8 @@ async fn linked_root(store: &Store, names: u32, numbers: [u64; 3]) -> Root {
     let mut writer = PackWriter::new(store.clone(), home(), WriterOptions::default());
     let chunk = writer.chunk(text(1, 500)).await.unwrap();
     let content = Content::Parts(vec![Part::Chunk(chunk, 500)]);
-    let table = writer.page(Page::LinkTable(vec![LinkedFile { number: 3, names, mode: 0o640, mtime: MTIME, size: 500, content }])).await.unwrap();
+    let table =
+        writer.page(Page::LinkTable(vec![LinkedFile { number: 3, names, mode: 0o640, mtime: MTIME, size: 500, content }])).await.unwrap();
     let linked = |name: &str, number| Entry { mtime: 0, ..entry(name, 0, Node::Linked(number)) };
     let below = writer.page(Page::Directory(vec![linked("c", numbers[2])])).await.unwrap();
     let entries = vec![linked("a", numbers[0]), linked("b", numbers[1]), entry("d", 0o755, Node::Directory(below))];

@@ -117,7 +117,8 @@ impl Job {
     pub(super) fn run(&mut self, bytes: &Bytes, from: u32) -> Result<()> {
         while let Some(first) = self.pieces.get(self.done) {
             let at = first.at.clone();
-            let count = self.pieces[self.done..].iter().take_while(|piece| piece.at.frame == at.frame && piece.at.stored == at.stored).count();
+            let count =
+                self.pieces[self.done..].iter().take_while(|piece| piece.at.frame == at.frame && piece.at.stored == at.stored).count();
             let pieces = &self.pieces[self.done..self.done + count];
             let start = (at.frame - from) as usize;
             let stored = bytes.slice(start..start + at.stored as usize);

@@ -13,7 +13,12 @@ use crate::clock::SystemClock;
 use crate::workspace::page::{Content, Node, Part, Root};
 
 fn small_tree() -> Tree {
-    files([("a.txt".into(), text(1, 3000)), ("bin".into(), noise(2, 500)), ("src/b.txt".into(), text(3, 900)), ("src/deep/c".into(), text(4, 70))])
+    files([
+        ("a.txt".into(), text(1, 3000)),
+        ("bin".into(), noise(2, 500)),
+        ("src/b.txt".into(), text(3, 900)),
+        ("src/deep/c".into(), text(4, 70)),
+    ])
 }
 
 /// A tree like a repository's: 600 files in 40 directories, 24 MB that don't compress.
@@ -343,7 +348,9 @@ async fn a_cache_file_damaged_on_disk_is_fetched_again() {
     // Cut off, and replaced by a link to a file elsewhere.
     let elsewhere = dir.path().join("elsewhere");
     std::fs::write(&elsewhere, &good).unwrap();
-    for replace in [&|| std::fs::write(&file, &good[..20]).unwrap() as (), &|| std::os::unix::fs::symlink(&elsewhere, &file).unwrap()] as [&dyn Fn(); 2] {
+    for replace in [&|| std::fs::write(&file, &good[..20]).unwrap() as (), &|| std::os::unix::fs::symlink(&elsewhere, &file).unwrap()]
+        as [&dyn Fn(); 2]
+    {
         for file in cache_files(dir.path(), pack) {
             std::fs::remove_file(file).unwrap();
         }

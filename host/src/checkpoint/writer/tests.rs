@@ -22,12 +22,10 @@ async fn a_small_turn_is_one_pack_of_its_content_and_its_pages() {
     assert_eq!((pack.len() as u64, written.bytes), (len, len));
     let frames = pack::check(id, &pack).unwrap();
     // The three small files share a frame; each of the three directories' pages has one.
-    assert_eq!(frames.iter().map(|f| (f.kind, f.objects.len())).collect::<Vec<_>>(), [
-        (FrameKind::Content, 3),
-        (FrameKind::Page, 1),
-        (FrameKind::Page, 1),
-        (FrameKind::Page, 1)
-    ]);
+    assert_eq!(
+        frames.iter().map(|f| (f.kind, f.objects.len())).collect::<Vec<_>>(),
+        [(FrameKind::Content, 3), (FrameKind::Page, 1), (FrameKind::Page, 1), (FrameKind::Page, 1)]
+    );
     assert_eq!(written.objects, 6);
     assert_eq!(get_tree(&Reader::new(store, None, 1 << 20), &root).await.unwrap(), tree);
 }
@@ -65,10 +63,11 @@ async fn content_is_stored_once_and_known_content_not_at_all() {
 
 #[tokio::test]
 async fn many_bytes_become_packs_of_bounded_size_and_always_the_same_ones() {
-    let tree = files((0..120).map(|n| (format!("d{}/f{n:03}", n % 7), noise(n, 300_000 + n as usize))).chain([
-        ("big".to_owned(), noise(999, 9 << 20)),
-        ("text".to_owned(), text(5, 3 << 20)),
-    ]));
+    let tree = files(
+        (0..120)
+            .map(|n| (format!("d{}/f{n:03}", n % 7), noise(n, 300_000 + n as usize)))
+            .chain([("big".to_owned(), noise(999, 9 << 20)), ("text".to_owned(), text(5, 3 << 20))]),
+    );
     let (first, objects) = store();
     let (root, written) = stored(&first, &tree).await;
     assert!(written.packs.len() >= 3, "{}", written.packs.len());

@@ -25,7 +25,8 @@ fn run(n: u8) -> RunId {
 }
 
 fn link(n: u8) -> PageLink {
-    let at = Location { home: Arc::new(Home::Session(session())), pack: PackId::from_bytes([n; 32]), frame: 8, stored: 100, start: 0, len: 300 };
+    let at =
+        Location { home: Arc::new(Home::Session(session())), pack: PackId::from_bytes([n; 32]), frame: 8, stored: 100, start: 0, len: 300 };
     Link { id: PageId::from_bytes([n; 32]), place: Place::At(at) }
 }
 
@@ -92,7 +93,12 @@ fn a_lease_is_exclusive_until_its_owner_is_known_to_be_gone_and_its_run_goes_fir
     assert_eq!((taken.epoch, taken.lease.as_ref().unwrap().attempt), (2, 2));
     // The first owner comes back.
     let stale = proof(&leased);
-    for refused in [taken.end(&stale, &end(Status::Completed, 1)), taken.release(&stale, true), taken.save(&stale, "x", &checkpoint(1, 1), 0), taken.forget(&stale)] {
+    for refused in [
+        taken.end(&stale, &end(Status::Completed, 1)),
+        taken.release(&stale, true),
+        taken.save(&stale, "x", &checkpoint(1, 1), 0),
+        taken.forget(&stale),
+    ] {
         assert_eq!(refused, Err(Refusal::Fenced(2)));
     }
 }
@@ -167,7 +173,11 @@ fn a_deleted_session_keeps_what_forks_stand_on_and_its_name_can_be_used_again() 
     assert_eq!((renewed.seq, renewed.turn, renewed.pins.len()), (0, 0, 1));
     let again = renewed.acquire(&claim(1, 1)).unwrap();
     assert!(again.epoch > leased.epoch);
-    assert_eq!(again.end(&proof(&leased), &end(Status::Completed, 1)), Err(Refusal::Fenced(again.epoch)), "a writer of the deleted session is fenced");
+    assert_eq!(
+        again.end(&proof(&leased), &end(Status::Completed, 1)),
+        Err(Refusal::Fenced(again.epoch)),
+        "a writer of the deleted session is fenced"
+    );
     assert_eq!(deleted.unpin(Nonce::from_bytes([9; 16])).unwrap().pins, []);
     assert_eq!(head().renewed(Nonce::from_bytes([2; 16]), 9), Err(Refusal::Fenced(0)));
 }
