@@ -21,9 +21,7 @@ use std::process::ExitCode;
 
 use bindings::wasi::sockets::instance_network::instance_network;
 use bindings::wasi::sockets::ip_name_lookup::resolve_addresses;
-use bindings::wasi::sockets::network::{
-    ErrorCode, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress, Ipv6SocketAddress, Network,
-};
+use bindings::wasi::sockets::network::{ErrorCode, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress, Ipv6SocketAddress, Network};
 use bindings::wasi::sockets::tcp_create_socket::create_tcp_socket;
 use bindings::wasi::sockets::udp_create_socket::create_udp_socket;
 
