@@ -51,7 +51,7 @@ impl std::fmt::Debug for DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the cache in a folder, which is made (mode 0700) when it is missing, and brings it under `budget` bytes.
+    /// Opens the cache in a folder, which is made (mode 0700) when it is missing. The first write brings it under `budget` bytes.
     ///
     /// # Errors
     /// `Local` when the folder can't be made or belongs to somebody else.
@@ -69,21 +69,17 @@ impl DiskCache {
         }
         rustix::fs::chmod(dir, Mode::RWXU).map_err(|e| failed(e.into()))?;
         std::fs::create_dir_all(dir.join("tmp")).map_err(failed)?;
-        for shard in 0..SHARDS {
-            std::fs::create_dir_all(dir.join(format!("{shard:02x}"))).map_err(failed)?;
-        }
-        let cache = Arc::new(Self {
+        Ok(Arc::new(Self {
             dir: dir.to_owned(),
             budget,
             clock,
             shards: Mutex::new((0..SHARDS).map(|_| None).collect()),
-            counted: AtomicU64::new(0),
+            // Not looked through yet: that may take long, so the first write does it, on its own thread.
+            counted: AtomicU64::new(budget),
             added: AtomicU64::new(0),
             temp: AtomicU64::new(0),
             warned: AtomicBool::new(false),
-        });
-        cache.trim();
-        Ok(cache)
+        }))
     }
 
     /// Returns `len` bytes of a pack from offset `from` on, when a range that covers them is here. They aren't verified.
@@ -240,7 +236,15 @@ impl DiskCache {
         };
         let written = file.write_all(bytes).and_then(|()| {
             rustix::fs::futimens(&file, &times(self.clock.now()))?;
-            rustix::fs::renameat(CWD, &temp, CWD, self.path(pack, range))?;
+            let path = self.path(pack, range);
+            match rustix::fs::renameat(CWD, &temp, CWD, &path) {
+                Err(rustix::io::Errno::NOENT) => {
+                    // The first range of its shard.
+                    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+                    rustix::fs::renameat(CWD, &temp, CWD, &path)?;
+                }
+                other => other?,
+            }
             Ok(())
         });
         if written.is_err() {
