@@ -2,6 +2,9 @@
 //!
 //! A stored frame is `[codec: u8][plain length: u32 LE][payload]`; `host/docs/FORMAT.md` specifies it. A frame says how long it is when
 //! decoded, and decoding gives exactly that or an error: no more than [`FRAME_PLAIN_MAX`] bytes are ever allocated for one.
+//!
+//! Chunks are checked by their ids, and so are the bodies of pages, but not the hints beside them. So a page's frame is always zstd data with
+//! a content checksum (RFC 8878, section 3.1.1): a damaged hint is found in the page that holds it, not where it leads.
 
 use std::cell::RefCell;
 
@@ -24,42 +27,66 @@ pub const FRAME_TARGET: usize = 256 << 10;
 const CODEC_RAW: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 const ZSTD_LEVEL: i32 = 3;
+/// Most bytes that zstd adds to a page that it can't compress: headers and the checksum.
+const ZSTD_FRAMING: usize = 64;
 
 thread_local! {
     // A compression context is about 1 MiB of tables: made once a thread, not once a frame.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static CHECKED_COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Encodes plain bytes as a stored frame: zstd level 3, or raw when that saves less than 5 %.
+/// Encodes the plain bytes of content as a stored frame: zstd level 3, or raw when that saves less than 5 %.
 ///
 /// # Errors
 /// `Internal` when `plain` is empty or longer than [`FRAME_PLAIN_MAX`], or when zstd fails.
 pub fn encode(plain: &[u8]) -> Result<Vec<u8>> {
-    let length = match u32::try_from(plain.len()) {
-        Ok(length) if length > 0 && plain.len() <= FRAME_PLAIN_MAX => length,
-        _ => {
-            return Err(Error::internal(format!(
-                "a frame of {} plain bytes was asked for; 1 to {FRAME_PLAIN_MAX} are possible",
-                plain.len()
-            )));
+    check_length(plain)?;
+    let payload = COMPRESSOR.with_borrow_mut(|slot| compress(slot, plain, false))?;
+    if payload.len() <= plain.len() - plain.len().div_ceil(20) {
+        return Ok(join(CODEC_ZSTD, plain.len(), &payload));
+    }
+    Ok(join(CODEC_RAW, plain.len(), plain))
+}
+
+/// Encodes a stored page as a stored frame: zstd level 3 with a content checksum.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_page(plain: &[u8]) -> Result<Vec<u8>> {
+    check_length(plain)?;
+    let payload = CHECKED_COMPRESSOR.with_borrow_mut(|slot| compress(slot, plain, true))?;
+    Ok(join(CODEC_ZSTD, plain.len(), &payload))
+}
+
+fn check_length(plain: &[u8]) -> Result<()> {
+    if (1..=FRAME_PLAIN_MAX).contains(&plain.len()) {
+        return Ok(());
+    }
+    Err(Error::internal(format!("a frame of {} plain bytes was asked for; 1 to {FRAME_PLAIN_MAX} are possible", plain.len())))
+}
+
+fn compress(slot: &mut Option<Compressor<'static>>, plain: &[u8], checksum: bool) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::internal("zstd can't compress a frame").source(e);
+    let compressor = match slot {
+        Some(compressor) => compressor,
+        None => {
+            let compressor = slot.insert(Compressor::new(ZSTD_LEVEL).map_err(failed)?);
+            compressor.include_checksum(checksum).map_err(failed)?;
+            compressor
         }
     };
-    let payload = COMPRESSOR.with_borrow_mut(|slot| -> std::io::Result<Vec<u8>> {
-        let compressor = match slot {
-            Some(compressor) => compressor,
-            None => slot.insert(Compressor::new(ZSTD_LEVEL)?),
-        };
-        compressor.compress(plain)
-    });
-    let payload = payload.map_err(|e| Error::internal("zstd can't compress a frame").source(e))?;
-    let (codec, payload) =
-        if payload.len() <= plain.len() - plain.len().div_ceil(20) { (CODEC_ZSTD, &payload[..]) } else { (CODEC_RAW, plain) };
+    compressor.compress(plain).map_err(failed)
+}
+
+fn join(codec: u8, length: usize, payload: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(FRAME_HEADER + payload.len());
     stored.push(codec);
-    stored.extend_from_slice(&length.to_le_bytes());
+    // At most FRAME_PLAIN_MAX, so the upper half is zero.
+    stored.extend_from_slice(&(length as u64).to_le_bytes()[..4]);
     stored.extend_from_slice(payload);
-    Ok(stored)
+    stored
 }
 
 /// Returns how many bytes the frame says it has when decoded: 1 to [`FRAME_PLAIN_MAX`].
@@ -74,7 +101,7 @@ pub fn plain_len(stored: &[u8]) -> Result<usize> {
     if length == 0 || length > FRAME_PLAIN_MAX {
         return Err(damaged(format!("the frame declares {length} plain bytes; 1 to {FRAME_PLAIN_MAX} are allowed")));
     }
-    if payload.len() > length {
+    if payload.len() > length + ZSTD_FRAMING {
         return Err(damaged(format!("the frame's payload of {} bytes is longer than the {length} plain bytes it declares", payload.len())));
     }
     Ok(length)
@@ -129,6 +156,7 @@ fn damaged(message: impl Into<String>) -> Error {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
@@ -168,6 +196,23 @@ mod tests {
         }
         assert!(encode(&[]).is_err());
         assert!(encode(&vec![0; FRAME_PLAIN_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn a_page_has_a_checksum_also_when_it_does_not_compress() {
+        for plain in [&b"x"[..], &noise(300), &noise(20_000), &b"page page page page".repeat(50)] {
+            let stored = encode_page(plain).unwrap();
+            assert_eq!(decode(&stored.clone().into()).unwrap(), plain);
+            for at in 0..stored.len() {
+                let mut bad = stored.clone();
+                bad[at] ^= 1 << (at % 8);
+                // Some bits have no meaning; none gives other bytes.
+                match decode(&bad.into()) {
+                    Ok(decoded) => assert_eq!(decoded, plain, "{at}"),
+                    Err(error) => assert_eq!(error.stable_code(), "frame_damaged"),
+                }
+            }
+        }
     }
 
     #[test]

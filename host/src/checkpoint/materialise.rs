@@ -107,7 +107,7 @@ async fn run(reader: &Reader, staging: &Staging, work: Work) -> Result<()> {
     let folder = staging.folder()?;
     joined(tokio::task::spawn_blocking(move || write::create(&folder, &directories, &created)).await)?;
     let mut pieces = pieces;
-    pieces.sort_by(|a, b| (a.at.pack, a.at.frame, a.at.start).cmp(&(b.at.pack, b.at.frame, b.at.start)));
+    pieces.sort_by_key(|piece| (piece.at.pack, piece.at.frame, piece.at.start));
     let ranges = coalesce(pieces.iter().map(|piece| Range::of(&piece.at)), GAP, STEP);
     let mut jobs = Vec::new();
     let mut pieces = pieces.into_iter().peekable();

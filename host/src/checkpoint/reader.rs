@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::task::JoinSet;
 
 use self::known::Known;
 use self::memory::Memory;
@@ -43,6 +44,8 @@ pub(super) const RANGE_MAX: u32 = 8 << 20;
 const AT_ONCE: usize = 8;
 /// Most requests at a time that only read ahead.
 const PREFETCHES: usize = 4;
+/// Most ranges waiting to be written to the disk cache.
+const WRITES: usize = 16;
 /// Pages decoded on the spot; more of them go to other threads.
 const DECODE_INLINE: usize = 16;
 /// Plain bytes of a frame that are decoded and hashed on the spot.
@@ -53,20 +56,22 @@ const INLINE_PLAIN: u32 = 32 << 10;
 pub struct Reader {
     shared: Arc<Shared>,
     known: Arc<Known>,
-    store: Store,
 }
 
 struct Shared {
+    store: Store,
     cache: Option<Arc<DiskCache>>,
     memory: Memory,
     /// What is being fetched: a frame, or any page of a pack.
     flights: Mutex<HashMap<Flight, Arc<tokio::sync::Mutex<()>>>>,
     prefetches: Arc<Semaphore>,
+    /// Writes to the disk cache that are going on.
+    writes: Mutex<JoinSet<()>>,
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Shared").field("store", &self.store).field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
@@ -88,31 +93,27 @@ impl Reader {
     #[must_use]
     pub fn new(store: Store, cache: Option<Arc<DiskCache>>, memory: usize) -> Self {
         let shared = Shared {
+            store,
             cache,
             memory: Memory::new(memory),
             flights: Mutex::new(HashMap::new()),
             prefetches: Arc::new(Semaphore::new(PREFETCHES)),
+            writes: Mutex::default(),
         };
-        Self { shared: Arc::new(shared), known: Arc::default(), store }
+        Self { shared: Arc::new(shared), known: Arc::default() }
     }
 
     /// Returns a reader with the same caches that knows no chunks yet: [`Source::known_chunk`] tells of chunks named by pages that were read
     /// through this view. A turn writes by a view that has read nothing but its base, so that it refers to nothing that may be collected.
     #[must_use]
     pub fn view(&self) -> Self {
-        Self { known: Arc::default(), ..self.clone() }
-    }
-
-    /// Returns the same reader through another handle of the same store, whose requests are counted apart.
-    #[must_use]
-    pub fn through(&self, store: Store) -> Self {
-        Self { store, ..self.clone() }
+        Self { shared: Arc::clone(&self.shared), known: Arc::default() }
     }
 
     /// Returns the store that it reads.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.shared.store
     }
 
     /// Fetches the root pages of a checkpoint together: one request when they are in one small pack.
@@ -132,16 +133,26 @@ impl Reader {
         }
     }
 
+    /// Waits until what has been read so far is in the disk cache. A process that ends soon does this, else the next one fetches it again.
+    pub async fn settle(&self) {
+        let mut writes = std::mem::take(&mut *self.shared.writes.lock().unwrap_or_else(PoisonError::into_inner));
+        while writes.join_next().await.is_some() {}
+    }
+
     /// Keeps bytes of a pack in memory and, on another thread, in the disk cache.
     pub(super) fn keep_range(&self, pack: PackId, from: u32, bytes: Bytes) {
         self.shared.memory.put_range(pack, from, bytes.clone());
         if let Some(cache) = self.shared.cache.clone() {
-            // Nobody waits for it: a cache that comes late is a miss.
-            drop(tokio::task::spawn_blocking(move || cache.put(pack, from, &bytes)));
+            let mut writes = self.shared.writes.lock().unwrap_or_else(PoisonError::into_inner);
+            while writes.try_join_next().is_some() {}
+            // Nobody waits for it. When the disk is slower than the store, leaving ranges out is better than holding them.
+            if writes.len() < WRITES {
+                writes.spawn_blocking(move || cache.put(pack, from, &bytes));
+            }
         }
     }
 
-    fn from_memory(&self, link: &PageLink) -> Option<Arc<Page>> {
+    fn remembered(&self, link: &PageLink) -> Option<Arc<Page>> {
         let page = self.shared.memory.page(link.id)?;
         self.known.note(link.id, &page);
         Some(page)
@@ -162,21 +173,21 @@ impl Reader {
             (true, false) => at.frame.saturating_sub(PAGE_BEHIND),
             (false, false) => at.frame,
         };
-        if from == From::Anywhere {
-            if let Some(bytes) = self.shared.cached(at, start).await? {
-                return Ok(bytes);
-            }
+        if from == From::Anywhere
+            && let Some(bytes) = self.shared.cached(at, start).await?
+        {
+            return Ok(bytes);
         }
         let flight = if page || whole_small { Flight::Pages(at.pack) } else { Flight::Frame(at.pack, at.frame) };
         let _guard = self.shared.flight(flight).lock_owned().await;
-        if from == From::Anywhere {
-            if let Some(bytes) = self.shared.memory.range(at.pack, at.frame, at.stored) {
-                return Ok(bytes);
-            }
+        if from == From::Anywhere
+            && let Some(bytes) = self.shared.memory.range(at.pack, at.frame, at.stored)
+        {
+            return Ok(bytes);
         }
         // After damage exactly the frame is fetched, once.
         let start = if from == From::Store { at.frame } else { start };
-        let bytes = self.fetch(&at.home, at.pack, start, at.frame + at.stored - start).await?;
+        let bytes = self.shared.fetch(&at.home, at.pack, start, at.frame + at.stored - start).await?;
         let frame = bytes.slice((at.frame - start) as usize..);
         self.keep_range(at.pack, start, bytes);
         Ok(frame)
@@ -267,7 +278,7 @@ impl Reader {
             range.extend_to(if range.end() <= SMALL_PACK { 0 } else { range.from.saturating_sub(PAGE_BEHIND) });
         }
         let fetches = ranges.into_iter().map(|range| async move {
-            let bytes = self.fetch(&range.home, range.pack, range.from, range.len).await?;
+            let bytes = self.shared.fetch(&range.home, range.pack, range.from, range.len).await?;
             Ok::<_, Error>((range, bytes))
         });
         let fetched: Vec<_> = futures::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;
@@ -295,21 +306,7 @@ impl Reader {
                 return Ok(bytes);
             }
         }
-        self.fetch(&range.home, range.pack, range.from, range.len).await
-    }
-
-    async fn fetch(&self, home: &Home, pack: PackId, from: u32, len: u32) -> Result<Bytes> {
-        let range = u64::from(from)..u64::from(from) + u64::from(len);
-        self.store.get_range(&pack::key(home, pack), range).await.map_err(|error| match error.stable_code() {
-            "object_missing" => Error::damaged(format!("pack {pack} of {} is missing", home_text(home)))
-                .code("pack_missing")
-                .hint("restore this object from a copy of the store, or go back to a checkpoint that doesn't need it")
-                .source(error),
-            _ if error.kind() == ErrorKind::Damaged => {
-                damaged(format!("pack {pack} of {} is damaged", home_text(home)), "pack_damaged", error)
-            }
-            _ => error.context(format!("reading pack {pack}")),
-        })
+        self.shared.fetch(&range.home, range.pack, range.from, range.len).await
     }
 
     /// Drops what is cached of a damaged pack.
@@ -337,12 +334,28 @@ impl Shared {
         Ok(Some(bytes.slice((frame - from) as usize..)))
     }
 
+    async fn fetch(&self, home: &Home, pack: PackId, from: u32, len: u32) -> Result<Bytes> {
+        let range = u64::from(from)..u64::from(from) + u64::from(len);
+        self.store.get_range(&pack::key(home, pack), range).await.map_err(|error| match error.stable_code() {
+            "object_missing" => Error::damaged(format!("pack {pack} of {} is missing", home_text(home)))
+                .code("pack_missing")
+                .hint("restore this object from a copy of the store, or go back to a checkpoint that doesn't need it")
+                .source(error),
+            _ if error.kind() == ErrorKind::Damaged => {
+                damaged(format!("pack {pack} of {} is damaged", home_text(home)), "pack_damaged", error)
+            }
+            _ => error.context(format!("reading pack {pack}")),
+        })
+    }
+
     async fn forget(&self, pack: PackId) -> Result<()> {
         self.memory.forget(pack);
-        match self.cache.clone() {
-            Some(cache) => joined(tokio::task::spawn_blocking(move || Ok(cache.forget(pack))).await),
-            None => Ok(()),
-        }
+        let Some(cache) = self.cache.clone() else { return Ok(()) };
+        let forget = move || {
+            cache.forget(pack);
+            Ok(())
+        };
+        joined(tokio::task::spawn_blocking(forget).await)
     }
 
     fn flight(&self, key: Flight) -> Arc<tokio::sync::Mutex<()>> {
@@ -357,7 +370,7 @@ impl Shared {
 #[async_trait::async_trait]
 impl Source for Reader {
     async fn page(&self, link: &PageLink) -> Result<Arc<Page>> {
-        if let Some(page) = self.from_memory(link) {
+        if let Some(page) = self.remembered(link) {
             return Ok(page);
         }
         let at = placed(&link.place, || format!("page {}", link.id))?;
@@ -372,7 +385,7 @@ impl Source for Reader {
     }
 
     async fn pages(&self, links: &[PageLink]) -> Result<Vec<Arc<Page>>> {
-        let mut pages: Vec<Option<Arc<Page>>> = links.iter().map(|link| self.from_memory(link)).collect();
+        let mut pages: Vec<Option<Arc<Page>>> = links.iter().map(|link| self.remembered(link)).collect();
         let mut places = Vec::new();
         for (link, page) in links.iter().zip(&pages) {
             if page.is_none() {
@@ -477,7 +490,7 @@ impl Reader {
             match cached {
                 Some(bytes) => self.shared.memory.put_range(range.pack, range.from, bytes),
                 None => {
-                    let bytes = self.fetch(&range.home, range.pack, range.from, range.len).await?;
+                    let bytes = self.shared.fetch(&range.home, range.pack, range.from, range.len).await?;
                     self.keep_range(range.pack, range.from, bytes);
                 }
             }

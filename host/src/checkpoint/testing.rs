@@ -1,5 +1,7 @@
 //! What the tests of packs share: trees of files, and a store whose objects can be damaged.
 
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -92,7 +94,7 @@ pub(crate) fn files(list: impl IntoIterator<Item = (String, Bytes)>) -> Tree {
 #[derive(Default)]
 struct Folder {
     items: BTreeMap<String, Item>,
-    folders: BTreeMap<String, Folder>,
+    folders: BTreeMap<String, Self>,
 }
 
 /// Stores content as one that captures a turn does: inline, one chunk, or parts of 256 KiB.

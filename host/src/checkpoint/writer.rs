@@ -404,12 +404,12 @@ fn seal_packs(mut builder: PackBuilder, pages: Vec<(PageId, Page)>, places: &mut
     let mut in_pack = Vec::new();
     for (id, page) in pages {
         let mut plain = encode_stored(&page, places)?;
-        let mut stored = frame::encode(&plain)?;
+        let mut stored = frame::encode_page(&plain)?;
         if !builder.has_room(stored.len(), 1) {
             sealed.push(close(std::mem::take(&mut builder), std::mem::take(&mut in_pack), places, keep)?);
             // Its children are now in a pack with a name.
             plain = encode_stored(&page, places)?;
-            stored = frame::encode(&plain)?;
+            stored = frame::encode_page(&plain)?;
         }
         let (len, stored_len) = (length(plain.len())?, length(stored.len())?);
         let frame = builder.push(FrameKind::Page, &stored, vec![len])?;

@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::sync::Arc;
@@ -412,7 +414,7 @@ async fn leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not() {
     std::fs::write(outside.path().join("precious"), b"p").unwrap();
     std::os::unix::fs::symlink(outside.path(), dead.join("x/out")).unwrap();
     std::os::unix::fs::symlink(outside.path(), dir.path().join(format!("{TEMP_PREFIX}link"))).unwrap();
-    std::fs::set_permissions(dead.join("x/y"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(dead.join("x/y"), std::fs::Permissions::from_mode(0o000)).unwrap();
     let alive = dir.path().join("alive");
     let staging = Staging::create(&alive, "living").unwrap();
     made(&reader(&store), &root, &dir.path().join("out")).await.unwrap();
@@ -421,6 +423,73 @@ async fn leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not() {
     assert!(dir.path().join(format!("{TEMP_PREFIX}living")).exists());
     staging.publish().unwrap();
     assert!(alive.exists());
+}
+
+/// Not a test by itself: the process whose memory [`an_import_of_20_000_files_holds_little`] looks at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "started by another test"]
+async fn importer() {
+    let dir = std::env::current_dir().unwrap();
+    let clock: crate::clock::SharedClock = Arc::new(SystemClock);
+    let url = format!("file://{}", dir.join("store").display());
+    let store = Store::open(&url, &crate::store::Options::default(), clock, Arc::new(crate::random::SystemRandom)).await.unwrap();
+    let mut writer = PackWriter::new(store.clone(), home(), WriterOptions::default());
+    // 20,000 files in 200 directories, 260 MB, half of which compresses.
+    let mut tops = Vec::new();
+    let started = std::time::Instant::now();
+    for d in 0..200 {
+        let mut entries = Vec::new();
+        for n in 0..100 {
+            let number = d * 100 + n;
+            let len = 13_000;
+            let bytes = if n % 2 == 0 { text(number, len) } else { noise(number, len) };
+            let chunk = writer.chunk(bytes).await.unwrap();
+            let content = Content::Parts(vec![Part::Chunk(chunk, len as u32)]);
+            entries.push(entry(&format!("f{n:03}"), 0o644, Node::File { size: len as u64, content }));
+        }
+        let page = writer.page(Page::Directory(entries)).await.unwrap();
+        tops.push(entry(&format!("d{d:03}"), 0o755, Node::Directory(page)));
+    }
+    let page = writer.page(Page::Directory(tops)).await.unwrap();
+    let written = writer.finish().await.unwrap();
+    let root = Root { page: writer.resolve(&page).unwrap(), links: None, entries: 20_200, bytes: 20_000 * 13_000 };
+    let wrote = started.elapsed();
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
+        line.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let written_peak = peak();
+    let reader = reader(&store);
+    let started = std::time::Instant::now();
+    made(&reader, &root, &dir.join("out")).await.unwrap();
+    let counts = reader.store().counts();
+    let report = format!(
+        "import {wrote:?}, {} packs, {} bytes, peak {written_peak} KiB; materialise {:?}, {} requests, {} bytes, peak {} KiB",
+        written.packs.len(),
+        written.bytes,
+        started.elapsed(),
+        counts.requests(),
+        counts.get_bytes,
+        peak()
+    );
+    std::fs::write("report", format!("{}\n{report}", peak())).unwrap();
+}
+
+#[tokio::test]
+async fn an_import_of_20_000_files_holds_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "checkpoint::materialise::tests::importer", "--ignored"])
+        .current_dir(dir.path())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let report = std::fs::read_to_string(dir.path().join("report")).unwrap();
+    println!("{report}");
+    let peak: u64 = report.lines().next().unwrap().parse().unwrap();
+    assert!(peak <= 300 << 10, "{peak} KiB");
 }
 
 /// Not a test by itself: the process that [`a_kill_leaves_nothing_half_visible`] kills. It writes to `out` in its working directory.

@@ -42,7 +42,7 @@ impl Range {
 /// Joins ranges of one pack that overlap or have at most `gap` bytes between them, as long as the joined one has at most `max` bytes.
 pub(crate) fn coalesce(ranges: impl IntoIterator<Item = Range>, gap: u32, max: u32) -> Vec<Range> {
     let mut ranges: Vec<Range> = ranges.into_iter().collect();
-    ranges.sort_by(|a, b| (a.pack, a.from, a.len).cmp(&(b.pack, b.from, b.len)));
+    ranges.sort_by_key(|range| (range.pack, range.from, range.len));
     let mut joined: Vec<Range> = Vec::new();
     for range in ranges {
         if let Some(last) = joined.last_mut()

@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
+
 use std::collections::BTreeSet;
 
 use object_store::memory::InMemory;
@@ -112,14 +114,12 @@ async fn any_flipped_byte_is_damage_with_a_name_and_never_other_data() {
     let (pack, _) = written.packs[0];
     let good = raw(&objects, pack).await;
     let frames = pack::read_footer(&good).unwrap();
-    // Some bits of zstd data have no effect on what it decodes to, and a hint that leads to what is in memory already isn't followed.
-    let content = |pack: &Bytes, at: usize| {
+    // Some bits of zstd data have no effect on what it decodes to.
+    let plain = |pack: &Bytes, at: usize| {
         let frame = frames.iter().find(|f| (f.offset as usize..(f.offset + f.stored) as usize).contains(&at))?;
-        let plain = frame::decode(&pack.slice(frame.offset as usize..(frame.offset + frame.stored) as usize)).ok()?;
-        let body = minicbor::Decoder::new(&plain[2..]).bytes().unwrap_or_default().to_vec();
-        Some(if frame.kind == FrameKind::Page { body } else { plain.to_vec() })
+        frame::decode(&pack.slice(frame.offset as usize..(frame.offset + frame.stored) as usize)).ok()
     };
-    let same_content = |bad: &Bytes, at: usize| content(bad, at) == content(&good, at);
+    let same_plain = |bad: &Bytes, at: usize| plain(bad, at) == plain(&good, at);
     let mut codes = BTreeSet::new();
     for at in 0..good.len() {
         let mut bad = good.to_vec();
@@ -131,12 +131,11 @@ async fn any_flipped_byte_is_damage_with_a_name_and_never_other_data() {
             // Readers need neither magic nor footer; a check of the whole pack finds those (pack.rs).
             Ok(tree) => {
                 assert_eq!(tree, small_tree(), "byte {at}");
-                assert!(same_content(&bad, at), "byte {at} went unseen");
+                assert!(same_plain(&bad, at), "byte {at} went unseen");
             }
             Err(error) => {
-                // A page's flipped version says that a newer one wrote it; all the rest is damage.
-                assert!(error.kind() == ErrorKind::Damaged || error.stable_code() == "page_too_new", "byte {at}: {error:?}");
-                assert!(error.chain().contains(&pack.to_string()) || error.stable_code() == "page_too_new", "byte {at}: {error:?}");
+                assert_eq!(error.kind(), ErrorKind::Damaged, "byte {at}: {error:?}");
+                assert!(error.message().contains(&pack.to_string()), "byte {at}: {error:?}");
                 codes.insert(error.stable_code());
             }
         }
@@ -288,22 +287,13 @@ async fn reading_ahead_is_a_few_long_requests_that_readers_wait_for() {
     assert!(counts.requests() <= 2, "{counts:?}");
 }
 
-async fn settled(cache: &DiskCache) {
-    // Writes to the cache are on other threads, and nobody else waits for them.
-    let mut before = u64::MAX;
-    while before != cache.used() || before == 0 {
-        before = cache.used();
-        tokio::task::spawn_blocking(|| std::thread::sleep(std::time::Duration::from_millis(50))).await.unwrap();
-    }
-}
-
 async fn cached_tree(objects: &Arc<InMemory>, store: &Store) -> (tempfile::TempDir, Root, PackId) {
     let dir = tempfile::tempdir().unwrap();
     let (root, written) = stored(store, &small_tree()).await;
     let cache = DiskCache::open(dir.path(), 1 << 30, Arc::new(SystemClock)).unwrap();
     let reader = Reader::new(store.clone(), Some(Arc::clone(&cache)), 8 << 20);
     assert_eq!(get_tree(&reader, &root).await.unwrap(), small_tree());
-    settled(&cache).await;
+    reader.settle().await;
     assert!(!raw(objects, written.packs[0].0).await.is_empty());
     (dir, root, written.packs[0].0)
 }
@@ -340,8 +330,9 @@ async fn a_cache_file_damaged_on_disk_is_fetched_again() {
         let cache = DiskCache::open(dir.path(), 1 << 30, Arc::new(SystemClock)).unwrap();
         let reader = Reader::new(store.metered(), Some(cache), 8 << 20);
         assert_eq!(get_tree(&reader, &root).await.unwrap(), small_tree(), "byte {at}");
+        reader.settle().await;
         let requests = reader.store().counts().requests();
-        assert!(requests <= 2, "byte {at}: {requests}");
+        assert!(requests <= 4, "byte {at}: {requests}");
         again += u64::from(requests > 0);
     }
     assert!(again > 100, "{again}");
@@ -358,6 +349,7 @@ async fn a_cache_file_damaged_on_disk_is_fetched_again() {
         let cache = DiskCache::open(dir.path(), 1 << 30, Arc::new(SystemClock)).unwrap();
         let reader = Reader::new(store.metered(), Some(cache), 8 << 20);
         assert_eq!(get_tree(&reader, &root).await.unwrap(), small_tree());
+        reader.settle().await;
         assert_eq!(reader.store().counts().requests(), 1);
     }
 }

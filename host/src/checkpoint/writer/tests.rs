@@ -1,3 +1,5 @@
+#![expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
+
 use super::*;
 use crate::checkpoint::frame::FRAME_PLAIN_MAX;
 use crate::checkpoint::pack::PACK_MAX;
@@ -155,4 +157,22 @@ async fn what_was_written_is_read_without_a_request() {
     let root = writer.resolve_root(&root).unwrap();
     assert_eq!(get_tree(&reader, &root).await.unwrap(), tree);
     assert_eq!(store.counts().gets, 0);
+}
+
+#[tokio::test]
+async fn its_futures_can_be_spawned() {
+    let (store, _) = store();
+    let reader = Reader::new(store.clone(), None, 1 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("out");
+    let work = async move {
+        let mut writer = PackWriter::new(store, home(), WriterOptions::default());
+        let page = writer.page(Page::Directory(Vec::new())).await?;
+        writer.chunk(text(1, 10)).await?;
+        writer.finish().await?;
+        let root = Root { page: writer.resolve(&page)?, links: None, entries: 0, bytes: 0 };
+        reader.pages(std::slice::from_ref(&root.page)).await?;
+        crate::checkpoint::materialise::materialise(&reader, &root, &target, &Default::default()).await
+    };
+    tokio::spawn(work).await.unwrap().unwrap();
 }
