@@ -56,10 +56,10 @@ const INLINE_PLAIN: u32 = 32 << 10;
 pub struct Reader {
     shared: Arc<Shared>,
     known: Arc<Known>,
+    store: Store,
 }
 
 struct Shared {
-    store: Store,
     cache: Option<Arc<DiskCache>>,
     memory: Memory,
     /// What is being fetched: a frame, or any page of a pack.
@@ -71,7 +71,7 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("store", &self.store).field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Shared").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
@@ -93,27 +93,32 @@ impl Reader {
     #[must_use]
     pub fn new(store: Store, cache: Option<Arc<DiskCache>>, memory: usize) -> Self {
         let shared = Shared {
-            store,
             cache,
             memory: Memory::new(memory),
             flights: Mutex::new(HashMap::new()),
             prefetches: Arc::new(Semaphore::new(PREFETCHES)),
             writes: Mutex::default(),
         };
-        Self { shared: Arc::new(shared), known: Arc::default() }
+        Self { shared: Arc::new(shared), known: Arc::default(), store }
     }
 
     /// Returns a reader with the same caches that knows no chunks yet: [`Source::known_chunk`] tells of chunks named by pages that were read
     /// through this view. A turn writes by a view that has read nothing but its base, so that it refers to nothing that may be collected.
     #[must_use]
     pub fn view(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), known: Arc::default() }
+        Self { known: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns the same reader through another handle of the same store, whose requests are counted apart.
+    #[must_use]
+    pub fn through(&self, store: Store) -> Self {
+        Self { store, ..self.clone() }
     }
 
     /// Returns the store that it reads.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.shared.store
+        &self.store
     }
 
     /// Fetches the root pages of a checkpoint together: one request when they are in one small pack.
@@ -187,7 +192,7 @@ impl Reader {
         }
         // After damage exactly the frame is fetched, once.
         let start = if from == From::Store { at.frame } else { start };
-        let bytes = self.shared.fetch(&at.home, at.pack, start, at.frame + at.stored - start).await?;
+        let bytes = self.fetch(&at.home, at.pack, start, at.frame + at.stored - start).await?;
         let frame = bytes.slice((at.frame - start) as usize..);
         self.keep_range(at.pack, start, bytes);
         Ok(frame)
@@ -278,7 +283,7 @@ impl Reader {
             range.extend_to(if range.end() <= SMALL_PACK { 0 } else { range.from.saturating_sub(PAGE_BEHIND) });
         }
         let fetches = ranges.into_iter().map(|range| async move {
-            let bytes = self.shared.fetch(&range.home, range.pack, range.from, range.len).await?;
+            let bytes = self.fetch(&range.home, range.pack, range.from, range.len).await?;
             Ok::<_, Error>((range, bytes))
         });
         let fetched: Vec<_> = futures::stream::iter(fetches).buffer_unordered(AT_ONCE).try_collect().await?;
@@ -306,7 +311,21 @@ impl Reader {
                 return Ok(bytes);
             }
         }
-        self.shared.fetch(&range.home, range.pack, range.from, range.len).await
+        self.fetch(&range.home, range.pack, range.from, range.len).await
+    }
+
+    async fn fetch(&self, home: &Home, pack: PackId, from: u32, len: u32) -> Result<Bytes> {
+        let range = u64::from(from)..u64::from(from) + u64::from(len);
+        self.store.get_range(&pack::key(home, pack), range).await.map_err(|error| match error.stable_code() {
+            "object_missing" => Error::damaged(format!("pack {pack} of {} is missing", home_text(home)))
+                .code("pack_missing")
+                .hint("restore this object from a copy of the store, or go back to a checkpoint that doesn't need it")
+                .source(error),
+            _ if error.kind() == ErrorKind::Damaged => {
+                damaged(format!("pack {pack} of {} is damaged", home_text(home)), "pack_damaged", error)
+            }
+            _ => error.context(format!("reading pack {pack}")),
+        })
     }
 
     /// Drops what is cached of a damaged pack.
@@ -332,20 +351,6 @@ impl Shared {
         let Some((from, bytes)) = joined(tokio::task::spawn_blocking(move || Ok(read())).await)? else { return Ok(None) };
         self.memory.put_range(pack, from, bytes.clone());
         Ok(Some(bytes.slice((frame - from) as usize..)))
-    }
-
-    async fn fetch(&self, home: &Home, pack: PackId, from: u32, len: u32) -> Result<Bytes> {
-        let range = u64::from(from)..u64::from(from) + u64::from(len);
-        self.store.get_range(&pack::key(home, pack), range).await.map_err(|error| match error.stable_code() {
-            "object_missing" => Error::damaged(format!("pack {pack} of {} is missing", home_text(home)))
-                .code("pack_missing")
-                .hint("restore this object from a copy of the store, or go back to a checkpoint that doesn't need it")
-                .source(error),
-            _ if error.kind() == ErrorKind::Damaged => {
-                damaged(format!("pack {pack} of {} is damaged", home_text(home)), "pack_damaged", error)
-            }
-            _ => error.context(format!("reading pack {pack}")),
-        })
     }
 
     async fn forget(&self, pack: PackId) -> Result<()> {
@@ -490,7 +495,7 @@ impl Reader {
             match cached {
                 Some(bytes) => self.shared.memory.put_range(range.pack, range.from, bytes),
                 None => {
-                    let bytes = self.shared.fetch(&range.home, range.pack, range.from, range.len).await?;
+                    let bytes = self.fetch(&range.home, range.pack, range.from, range.len).await?;
                     self.keep_range(range.pack, range.from, bytes);
                 }
             }
