@@ -18,7 +18,7 @@ use crate::session::lease::{Held, Sessions};
 use crate::store::Store;
 use crate::workspace::page::{Home, Root};
 use crate::workspace::stat::Kind;
-use crate::workspace::{Filesystem, Workspace};
+use crate::workspace::{Filesystem, FsError, Workspace};
 
 /// Most ended turns that are listed and looked through.
 const HISTORY: usize = 1_000;
@@ -151,7 +151,10 @@ impl CheckpointService for Checkpoints {
             fits(filesystem, root)?;
         }
         for (filesystem, root) in wanted {
-            filesystem.reset(Some(root.clone()))?;
+            filesystem.reset(Some(root.clone())).map_err(|error| match error {
+                FsError::Host(error) => Refusal::from(error),
+                other => Refusal::Other(format!("the files can't be replaced now: {other}")),
+            })?;
         }
         Ok(())
     }
