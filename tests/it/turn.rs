@@ -68,7 +68,7 @@ async fn a_second_host_with_an_empty_cache_goes_on_from_the_checkpoint() {
 async fn a_failed_turn_leaves_the_files_as_they_were() {
     let turns = Turns::new().unwrap();
     let host = turns.host("one", &[("bot", agent("trap"))]).unwrap();
-    let record = run(&host, "bot", "s", "").await.unwrap();
+    let record = run(&host, "bot", "s", "panic").await.unwrap();
     assert_eq!(record.status, Status::Failed);
     assert!(record.workspace_rolled_back);
     assert_eq!(record.failure.as_ref().unwrap().code, "trap", "{record:?}");
@@ -106,14 +106,14 @@ async fn a_cancelled_run_is_recorded_and_gives_its_lease_back() {
     let seen = Arc::new(Seen::default());
     let running = {
         let (host, seen) = (host.clone(), Arc::clone(&seen));
-        tokio::spawn(async move { host.run(TurnRequest::new("spin".parse().unwrap(), "s".parse().unwrap(), ""), seen, cancel).await })
+        tokio::spawn(async move { host.run(TurnRequest::new("spin".parse().unwrap(), "s".parse().unwrap(), "loop"), seen, cancel).await })
     };
     let started = || seen.0.lock().unwrap().iter().any(|event| matches!(event, RunEvent::Step(landfall::trigger::Step::Running)));
     while !started() && !running.is_finished() {
         tokio::task::yield_now().await;
     }
     // The session is busy, and says so to who won't wait.
-    let mut impatient = TurnRequest::new("spin".parse().unwrap(), "s".parse().unwrap(), "");
+    let mut impatient = TurnRequest::new("spin".parse().unwrap(), "s".parse().unwrap(), "loop");
     impatient.busy = Busy::Refuse;
     let busy = host.run(impatient, Arc::new(Seen::default()), Cancel::never()).await.unwrap_err();
     assert_eq!((busy.kind(), busy.stable_code()), (ErrorKind::Conflict, "session_busy"));
@@ -130,7 +130,7 @@ async fn a_spinning_turn_ends_at_its_time_limit() {
     let mut spin = agent("spin");
     spin.limits.turn = Duration::from_millis(300);
     let host = turns.host("one", &[("spin", spin)]).unwrap();
-    let record = run(&host, "spin", "s", "").await.unwrap();
+    let record = run(&host, "spin", "s", "loop").await.unwrap();
     assert_eq!(record.status, Status::TimedOut);
 }
 

@@ -10,8 +10,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{command, guests, places};
 
-/// What the demonstration's git server asks for. No secret: the server serves the project's own source on loopback.
-const TOKEN: &str = "demo-token-0123456789abcdef";
 /// The session that the demonstration works on.
 const SESSION: &str = "todo-report/demo";
 
@@ -26,47 +24,51 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     guests::build(&[])?;
     command::run(Command::new("cargo").args(["build", "--locked", "--workspace", "--bins"]).current_dir(places::root()))?;
 
-    let folder = places::target().join("demo");
+    // Made anew each time, so that it is in no source file: at the end it is looked for in all that was stored.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let token = format!("demo-{}-{:09}", std::process::id(), now.subsec_nanos()) + "-token";
+    let demo = Demo { folder: places::target().join("demo"), token };
+    let folder = demo.folder.as_path();
     if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("can't remove {}", folder.display()))?;
+        fs::remove_dir_all(folder).with_context(|| format!("can't remove {}", folder.display()))?;
     }
     fs::create_dir_all(folder.join("origin"))?;
     let server = match repository {
         Some(_) => None,
-        None => Some(Server::start(&folder)?),
+        None => Some(Server::start(&demo)?),
     };
     let url = match (&repository, &server) {
         (Some(url), _) => url.clone(),
         (None, Some(server)) => format!("{}landfall.git", server.url),
         (None, None) => bail!("there is no repository"),
     };
-    configure(&folder, &url, server.is_some())?;
+    configure(folder, &url, server.is_some())?;
 
     say("Turn 1. The commit is pinned and imported; the agent looks for TODO and FIXME and writes REPORT.md.");
-    landfall(&folder, "cache-1", &["run", "todo-report", "--session", "demo"])?;
+    demo.landfall("cache-1", &["run", "todo-report", "--session", "demo"])?;
     say(
-        "Turn 2, in another process and with an empty cache: it goes on from the checkpoint in the store.\nThis time the agent also looks for HACK, and says what is new since turn 1.",
+        "Turn 2, in another process and with an empty cache: it goes on from the checkpoint in the store.\nThis time the agent also looks for SAFETY, and says what is new since turn 1.",
     );
     ensure!(!folder.join("cache-2").exists(), "the second cache isn't empty");
-    landfall(&folder, "cache-2", &["run", "todo-report", "--session", "demo", "--param", "markers=TODO,FIXME,HACK"])?;
+    demo.landfall("cache-2", &["run", "todo-report", "--session", "demo", "--param", "markers=TODO,FIXME,SAFETY"])?;
 
     say("What happened in the session:");
-    landfall(&folder, "cache-2", &["session", "log", SESSION])?;
+    demo.landfall("cache-2", &["session", "log", SESSION])?;
     say("What the agent changed since the pin, as a diff that `git apply` accepts (its first lines):");
-    let diff = capture(&folder, &["session", "diff", SESSION])?;
+    let diff = demo.capture(&["session", "diff", SESSION])?;
     first_lines(&diff, 12);
     say("A file of the checkpoint; nothing but the way to it is fetched (its first lines):");
-    first_lines(&capture(&folder, &["checkpoint", "cat", SESSION, "/workspace/REPORT.md"])?, 12);
+    first_lines(&demo.capture(&["checkpoint", "cat", SESSION, "/workspace/REPORT.md"])?, 12);
     say("Every page and every byte of the checkpoint, checked against its id:");
-    landfall(&folder, "cache-2", &["checkpoint", "verify", SESSION])?;
+    demo.landfall("cache-2", &["checkpoint", "verify", SESSION])?;
     say("The checkpoint as a folder with a real .git at the pin, and what git says of it:");
     let opened = folder.join("opened");
-    landfall(&folder, "cache-2", &["checkpoint", "open", SESSION, &opened.to_string_lossy()])?;
+    demo.landfall("cache-2", &["checkpoint", "open", SESSION, &opened.to_string_lossy()])?;
     let status = git(&opened, &["status", "--short"])?;
     println!("$ git status --short\n{status}");
     println!("$ git log -1 --format=%H\n{}", git(&opened, &["log", "-1", "--format=%H"])?);
 
-    let ours = capture(&folder, &["session", "diff", "--names", SESSION])?;
+    let ours = demo.capture(&["session", "diff", "--names", SESSION])?;
     let paths = |text: &str| -> Vec<String> {
         let mut paths: Vec<String> = text
             .lines()
@@ -79,7 +81,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     ensure!(!paths(&status).is_empty(), "git sees no edits in the opened checkpoint");
     ensure!(paths(&status) == paths(&ours), "git sees other edits than the session's:\n{status}\nbut the session has\n{ours}");
     say("git sees exactly the agent's edits. The token that the git server asked for was used by the host alone:");
-    let found = Command::new("grep").args(["-rlF", TOKEN]).arg(folder.join("store")).arg(&opened).output()?;
+    let found = Command::new("grep").args(["-rlF", &demo.token]).arg(folder.join("store")).arg(&opened).output()?;
     ensure!(found.stdout.is_empty(), "the token is in {}", String::from_utf8_lossy(&found.stdout));
     println!("it is nowhere in the store and nowhere in the opened folder.");
     println!("\nEverything is in {}: landfall.toml, the store, the opened checkpoint.", folder.display());
@@ -121,21 +123,30 @@ fn binary(name: &str) -> PathBuf {
     places::target().join("debug").join(name)
 }
 
-fn command_of(folder: &Path, cache: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary("landfall"));
-    command.current_dir(folder).arg("--cache").arg(folder.join(cache)).args(arguments).env("DEMO_TOKEN", TOKEN).stdin(Stdio::null());
-    command
+/// Where the demonstration works, and what its git server asks for.
+struct Demo {
+    folder: PathBuf,
+    token: String,
 }
 
-/// Shows a command as a person would type it, and runs it.
-fn landfall(folder: &Path, cache: &str, arguments: &[&str]) -> Result<()> {
-    println!("$ landfall {}", arguments.join(" ").replace(&format!("{}/", folder.display()), ""));
-    command::run(&mut command_of(folder, cache, arguments))
-}
+impl Demo {
+    fn command(&self, cache: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary("landfall"));
+        command.current_dir(&self.folder).arg("--cache").arg(self.folder.join(cache)).args(arguments);
+        command.env("DEMO_TOKEN", &self.token).stdin(Stdio::null());
+        command
+    }
 
-fn capture(folder: &Path, arguments: &[&str]) -> Result<String> {
-    println!("$ landfall {}", arguments.join(" "));
-    command::output(&mut command_of(folder, "cache-2", arguments))
+    /// Shows a command as a person would type it, and runs it.
+    fn landfall(&self, cache: &str, arguments: &[&str]) -> Result<()> {
+        println!("$ landfall {}", arguments.join(" ").replace(&format!("{}/", self.folder.display()), ""));
+        command::run(&mut self.command(cache, arguments))
+    }
+
+    fn capture(&self, arguments: &[&str]) -> Result<String> {
+        println!("$ landfall {}", arguments.join(" "));
+        command::output(&mut self.command("cache-2", arguments))
+    }
 }
 
 fn git(folder: &Path, arguments: &[&str]) -> Result<String> {
@@ -149,14 +160,15 @@ struct Server {
 }
 
 impl Server {
-    fn start(folder: &Path) -> Result<Self> {
+    fn start(demo: &Demo) -> Result<Self> {
+        let folder = &demo.folder;
         say("A private git server on loopback, with this project's own source.");
         let origin = folder.join("origin").join("landfall.git");
         let root = places::root();
         command::run(Command::new("git").args(["clone", "--quiet", "--bare", "--no-hardlinks"]).arg(&root).arg(&origin))?;
         let mut child = Command::new(binary("git-server"))
             .arg(folder.join("origin"))
-            .arg(TOKEN)
+            .arg(&demo.token)
             .arg(folder.join("authority.pem"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -66,6 +66,10 @@ pub(crate) async fn run(global: &Global, mut environment: Environment, args: Run
     let record = host.run(request, Arc::clone(&progress) as _, cancel).await;
     watcher.abort();
     progress.finish();
+    // Others needn't wait to notice that this process is gone. The run's own outcome is what counts, so a failure here is only told.
+    if let Err(error) = host.close().await {
+        output::note(&format!("warning: {}", landfall::Error::chain(&error)));
+    }
     let record = record?;
     let ok = record.is_completed();
     if global.json {
