@@ -215,7 +215,7 @@ pub trait Context<T> {
 }
 
 impl<T> Context<T> for Result<T> {
-    fn context_with<S: Into<String>>(self, doing: impl FnOnce() -> S) -> Result<T> {
+    fn context_with<S: Into<String>>(self, doing: impl FnOnce() -> S) -> Self {
         self.map_err(|error| error.context(doing()))
     }
 }

@@ -1,4 +1,6 @@
 //! The integration tests: one binary, one file per subject. A file that isn't listed here fails [`every_file_is_listed`].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that can't go on ends by panicking")]
+#![allow(unreachable_pub, missing_debug_implementations, clippy::type_complexity, reason = "nothing here is used from outside")]
 
 mod component;
 mod repository;

@@ -25,6 +25,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     command::run(Command::new("cargo").args(["build", "--locked", "--workspace", "--bins"]).current_dir(places::root()))?;
 
     // Made anew each time, so that it is in no source file: at the end it is looked for in all that was stored.
+    #[expect(clippy::disallowed_methods, reason = "a task for people, not the library")]
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let token = format!("demo-{}-{:09}", std::process::id(), now.subsec_nanos()) + "-token";
     let demo = Demo { folder: places::target().join("demo"), token };

@@ -27,7 +27,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
         cargo(&arguments, Workspace::Guests)
     })?;
     step("documentation tests", || {
-        cargo(&["test", "--doc", "--locked", "--package", "landfall"], Workspace::Host)?;
+        cargo(&["test", "--doc", "--locked", "--workspace"], Workspace::Host)?;
         cargo(&["test", "--doc", "--locked", "--package", "landfall-guest"], Workspace::Guests)
     })?;
     step("tests of the guests' own logic", || cargo(&["nextest", "run", "--workspace", "--locked"], Workspace::Guests))?;

@@ -49,6 +49,7 @@ pub(crate) fn read(global: &Global) -> anyhow::Result<Environment> {
     }
     let mut secrets = Vec::new();
     for (name, credential) in &config.credentials {
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let value = match &credential.source {
             CredentialSource::Env(variable) => std::env::var(variable).ok(),
             CredentialSource::File(file) => Some(read_text(file).with_context(|| format!("reading the credential {name}"))?),

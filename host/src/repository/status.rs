@@ -126,7 +126,7 @@ pub async fn status(source: &dyn Source, imported: &Imported, current: &Root, op
         changes.push(change);
     }
     if options.renames {
-        changes = pair_renames(changes);
+        changes = pair_renames(&changes);
     }
     changes.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(changes)
@@ -156,7 +156,7 @@ async fn view(source: &dyn Source, imported: &Imported, path: &[u8], item: &Entr
 }
 
 /// Pairs each added file with a deleted one of the same content, in the order of their paths.
-fn pair_renames(changes: Vec<StatusChange>) -> Vec<StatusChange> {
+fn pair_renames(changes: &[StatusChange]) -> Vec<StatusChange> {
     let key = |view: &FileView| -> Option<(bool, u64, Vec<u8>)> {
         if view.size == 0 || view.mode == GitMode::Submodule {
             return None;

@@ -369,16 +369,16 @@ impl Sessions {
         let attempt = head.lease.as_ref().map_or(1, |lease| lease.attempt);
         let started = self.store.clock().now();
         let mut held = Held { head, attempt, version, proof, claimed: None, started };
-        if attempt > 1 || claim.over.is_some() {
-            if let Some(record) = self.claim_record(&mut held).await? {
-                // It ended long ago and had left the head's list: nothing may run.
-                self.update(&mut held, |head, proof| head.forget(proof)).await?;
-                self.dequeue(&session, claim.run).await?;
-                if claim.run == wanted {
-                    return Ok(Acquired::Ended(Box::new(record)));
-                }
-                return Box::pin(self.acquire(&session, wanted, Some(Snapshot { head: held.head, version: held.version }))).await;
+        if (attempt > 1 || claim.over.is_some())
+            && let Some(record) = self.claim_record(&mut held).await?
+        {
+            // It ended long ago and had left the head's list: nothing may run.
+            self.update(&mut held, |head, proof| head.forget(proof)).await?;
+            self.dequeue(&session, claim.run).await?;
+            if claim.run == wanted {
+                return Ok(Acquired::Ended(Box::new(record)));
             }
+            return Box::pin(self.acquire(&session, wanted, Some(Snapshot { head: held.head, version: held.version }))).await;
         }
         if claim.run == wanted {
             return Ok(Acquired::Held(Box::new(held)));
@@ -823,6 +823,7 @@ impl Sessions {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "it is returned once and taken apart at once")]
 enum Wrote {
     Done(Version),
     /// It isn't what it was: this is there.

@@ -116,7 +116,7 @@ impl Extents {
     /// Forgets what is written from `from` on.
     pub(super) fn cut(&mut self, from: u64) {
         for (_, run) in self.runs.split_off(&from) {
-            release(&self.spool, run);
+            release(&self.spool, &run);
         }
         if let Some((start, run)) = self.runs.iter_mut().next_back() {
             let keep = index(from - *start);
@@ -173,7 +173,7 @@ fn append(spool: &Spool, run: &mut Run, data: &[u8]) -> FsResult<usize> {
                     // The memory is used up: this run goes to the file and makes room for others.
                     let room = spool.allocate(RUN_MAX as u64)?;
                     let moved = spooled(spool, room, bytes)?;
-                    release(spool, std::mem::replace(run, moved));
+                    release(spool, &std::mem::replace(run, moved));
                     return append(spool, run, data);
                 }
                 bytes.reserve_exact(wanted - bytes.len());
@@ -191,8 +191,8 @@ fn append(spool: &Spool, run: &mut Run, data: &[u8]) -> FsResult<usize> {
     }
 }
 
-fn release(spool: &Spool, run: Run) {
-    match run {
+fn release(spool: &Spool, run: &Run) {
+    match *run {
         Run::Memory { taken, .. } => spool.give_memory(taken as u64),
         Run::Spooled { room, .. } => spool.release(room),
     }
@@ -201,7 +201,7 @@ fn release(spool: &Spool, run: Run) {
 impl Drop for Extents {
     fn drop(&mut self) {
         for (_, run) in std::mem::take(&mut self.runs) {
-            release(&self.spool, run);
+            release(&self.spool, &run);
         }
     }
 }

@@ -170,9 +170,10 @@ async fn an_edit_in_a_large_file_touches_little_of_it() {
         let file = open(&fs, "big", READ).await.unwrap();
         file.write_at(at, data).unwrap();
         assert_eq!(ground.objects.take_counts().chunk_reads, 0, "writing reads nothing");
-        let end = at as usize + data.len();
+        let at_usize = usize::try_from(at).unwrap();
+        let end = at_usize + data.len();
         bytes.resize(bytes.len().max(end), 0);
-        bytes[at as usize..end].copy_from_slice(data);
+        bytes[at_usize..end].copy_from_slice(data);
         let root = ground.capture(&fs).await;
         let counts = ground.objects.take_counts();
         assert!(counts.chunk_writes <= 4 && counts.chunk_reads <= 8, "{at}: {counts:?}");

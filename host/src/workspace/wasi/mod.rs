@@ -22,7 +22,7 @@ pub mod streams;
 mod types;
 
 /// The host's side of the interface, generated from its WIT (`wasi:filesystem` 0.2.12; the linker gives it to guests of any 0.2).
-#[expect(missing_docs, clippy::missing_errors_doc, reason = "generated code")]
+#[expect(missing_docs, reason = "generated code")]
 pub mod bindings {
     wasmtime::component::bindgen!({
         inline: "
