@@ -160,7 +160,8 @@ impl FileData {
     /// Looks up what a read of `len` bytes at `offset` needs; the range must lie within the file.
     pub(super) fn plan(&mut self, offset: u64, len: usize) -> FsResult<ReadPlan> {
         let end = offset + len as u64;
-        let sequential = offset == self.next_read;
+        // Who reads the beginning may want no more than that.
+        let sequential = offset > 0 && offset == self.next_read;
         self.next_read = end;
         let untouched = self.written.next_after(offset).is_none_or(|range| range.start >= end);
         if untouched && end <= self.kept {
@@ -180,7 +181,14 @@ impl FileData {
         let mut gaps = self.written.read(offset, &mut buffer)?;
         gaps.retain_mut(|gap| {
             gap.end = gap.end.min(self.kept);
-            gap.start < gap.end
+            if gap.start >= gap.end {
+                return false;
+            }
+            let Some(known) = self.recent.as_ref().and_then(|recent| recent.slice(gap)) else { return true };
+            // The gap lies within the buffer, whose length is a `usize`.
+            let at = usize::try_from(gap.start - offset).unwrap_or(usize::MAX);
+            buffer[at..at + known.len()].copy_from_slice(&known);
+            false
         });
         if gaps.is_empty() {
             return Ok(ReadPlan::Ready(buffer.into()));

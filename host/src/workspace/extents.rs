@@ -17,6 +17,9 @@ pub(super) struct Extents {
 /// Longest run in bytes: what is moved between memory and spool at once.
 const RUN_MAX: usize = 256 << 10;
 
+/// What a run in memory takes beside its bytes, so that many short runs can't take far more than the budget.
+const RUN_COST: usize = 96;
+
 /// A run's bytes; never empty.
 #[derive(Debug)]
 enum Run {
@@ -134,7 +137,7 @@ fn index(offset: u64) -> usize {
 }
 
 fn begin(spool: &Spool, data: &[u8], before: usize) -> FsResult<Run> {
-    if spool.take_memory(data.len() as u64) {
+    if spool.take_memory((data.len() + RUN_COST) as u64) {
         return Ok(Run::Memory { bytes: data.to_vec(), taken: data.len() });
     }
     // A file that grows in small steps gets ever more room at once, so that it stays a few long runs.
@@ -192,9 +195,9 @@ fn append(spool: &Spool, run: &mut Run, data: &[u8]) -> FsResult<usize> {
 }
 
 fn release(spool: &Spool, run: &Run) {
-    match *run {
-        Run::Memory { taken, .. } => spool.give_memory(taken as u64),
-        Run::Spooled { room, .. } => spool.release(room),
+    match run {
+        Run::Memory { taken, .. } => spool.give_memory((*taken + RUN_COST) as u64),
+        Run::Spooled { room, .. } => spool.release(*room),
     }
 }
 

@@ -145,7 +145,8 @@ impl Filesystem {
     async fn provide(&self, stop: Stop) -> FsResult<()> {
         match stop {
             Stop::Fail(error) => Err(error),
-            Stop::Need(Need { link, slot }) => {
+            Stop::Need(need) => {
+                let Need { link, slot } = *need;
                 let page = self.shared.source.page(&link).await?;
                 if let Some(slot) = slot {
                     tree::check_totals(&slot, &page)?;

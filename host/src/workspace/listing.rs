@@ -93,7 +93,7 @@ impl State {
                 &mut entries[start(entries, last, |entry| &entry.name)..].iter().map(|entry| (&entry.name, stored_kind(&entry.node)))
             }
             (Some(Page::Split(_)), Some(link)) => {
-                let Some(listed) = listed.filter(|listed| listed.id == link.id) else { return Err(Stop::List(link.clone())) };
+                let Some(listed) = listed.filter(|listed| listed.id == link.id) else { return Err(Stop::List(Box::new(link.clone()))) };
                 let names = &listed.names[start(&listed.names, last, |entry| &entry.name)..];
                 &mut names.iter().map(|entry| (&entry.name, entry.kind))
             }

@@ -70,7 +70,7 @@ impl State {
     }
 
     fn stored_height(&self, link: &PageLink) -> Step<usize> {
-        self.heights.get(&link.id).copied().ok_or_else(|| Stop::Measure(link.clone()))
+        self.heights.get(&link.id).copied().ok_or_else(|| Stop::Measure(Box::new(link.clone())))
     }
 }
 

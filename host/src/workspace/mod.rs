@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 pub mod capture;
 pub(crate) mod cbor;
+pub mod changes;
 mod content;
 pub mod diff;
 mod extents;
@@ -40,6 +41,7 @@ pub mod tree;
 pub mod walk;
 pub mod wasi;
 
+pub use changes::{Change, ChangedPath};
 pub use fault::{Exceeded, FsError, FsResult};
 pub use filesystem::{Filesystem, Setup};
 pub use handle::{Advice, Handle, READ_MAX, ReadAt};

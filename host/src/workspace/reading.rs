@@ -39,12 +39,18 @@ pub(super) async fn read_at(handle: &Handle, offset: u64, len: usize) -> FsResul
             (bytes, recent.map(|recent| (base, recent)))
         }
         ReadPlan::Mixed { base, mut buffer, offset, gaps } => {
-            let mut last = None;
+            let mut last: Option<Recent> = None;
             for gap in gaps {
                 let at = usize::try_from(gap.start - offset).unwrap_or(usize::MAX);
-                let (bytes, recent) = stored(source, &base, gap, false).await?;
+                let bytes = match last.as_ref().and_then(|last| last.slice(&gap)) {
+                    Some(bytes) => bytes,
+                    None => {
+                        let (bytes, recent) = stored(source, &base, gap, false).await?;
+                        last = recent.or(last);
+                        bytes
+                    }
+                };
                 buffer[at..at + bytes.len()].copy_from_slice(&bytes);
-                last = recent.or(last);
             }
             (buffer.into(), last.map(|recent| (base, recent)))
         }

@@ -27,14 +27,17 @@ struct Area {
     file: Option<File>,
     end: u64,
     used: u64,
+    rooms: u64,
     /// Free ranges below `end`: offset and length; neighbours are joined.
     free: BTreeMap<u64, u64>,
 }
 
 /// Ranges of the file are made of whole blocks of this many bytes.
 const BLOCK: u64 = 4096;
-/// Space of at least this many bytes is given back to the disk when it becomes free.
-const PUNCH_MIN: u64 = 64 << 10;
+/// Most ranges in use: each takes room in memory too.
+const ROOMS_MAX: u64 = 1 << 20;
+/// Free ranges looked at for one that is large enough. Above that, the end of the file is as good: free ranges take no disk space.
+const SEARCH_MAX: usize = 64;
 
 impl Spool {
     /// Default of the bytes kept in memory: 32 MiB.
@@ -69,7 +72,7 @@ impl Spool {
     pub(super) fn allocate(&self, len: u64) -> FsResult<Room> {
         let len = len.max(1).next_multiple_of(BLOCK);
         let mut area = self.area();
-        if area.used.saturating_add(len) > self.disk {
+        if area.used.saturating_add(len) > self.disk || area.rooms >= ROOMS_MAX {
             return Err(self.full());
         }
         if area.file.is_none() {
@@ -77,7 +80,8 @@ impl Spool {
             area.file = Some(file);
         }
         area.used += len;
-        let found = area.free.iter().find(|(_, free)| **free >= len).map(|(offset, free)| (*offset, *free));
+        area.rooms += 1;
+        let found = area.free.iter().take(SEARCH_MAX).find(|(_, free)| **free >= len).map(|(offset, free)| (*offset, *free));
         let offset = match found {
             Some((offset, free)) => {
                 area.free.remove(&offset);
@@ -99,6 +103,7 @@ impl Spool {
     pub(super) fn release(&self, room: Room) {
         let mut area = self.area();
         area.used = area.used.saturating_sub(room.len);
+        area.rooms = area.rooms.saturating_sub(1);
         let Room { mut offset, mut len } = room;
         if let Some((before, free)) = area.free.range(..offset).next_back().map(|(before, free)| (*before, *free))
             && before + free == offset
@@ -118,9 +123,7 @@ impl Spool {
             return;
         }
         area.free.insert(offset, len);
-        if room.len >= PUNCH_MIN
-            && let Some(file) = &area.file
-        {
+        if let Some(file) = &area.file {
             let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(file, flags, room.offset, room.len);
         }

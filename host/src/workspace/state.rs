@@ -34,11 +34,11 @@ const NODES_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) enum Stop {
     /// This page has to be loaded first.
-    Need(Need),
+    Need(Box<Need>),
     /// The names of this stored directory have to be listed first, because it is split.
-    List(PageLink),
+    List(Box<PageLink>),
     /// It has to be found out first how many levels of directories this stored one holds.
-    Measure(PageLink),
+    Measure(Box<PageLink>),
     /// This is the answer.
     Fail(FsError),
 }
@@ -199,7 +199,7 @@ impl State {
 
     /// Returns a page that is in memory.
     pub(super) fn page(&mut self, link: &PageLink, slot: Option<&SplitSlot>) -> Step<Arc<Page>> {
-        self.pages.get(&link.id).ok_or_else(|| Stop::Need(Need { link: link.clone(), slot: slot.cloned() }))
+        self.pages.get(&link.id).ok_or_else(|| Stop::Need(Box::new(Need { link: link.clone(), slot: slot.cloned() })))
     }
 
     /// Returns the entry of a stored directory.

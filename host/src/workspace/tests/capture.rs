@@ -165,15 +165,14 @@ async fn an_edit_in_a_large_file_touches_little_of_it() {
     }
     drop(file);
     let mut fs = ground.reopen(&fs).await;
-    for (at, data) in [(12_345_678, &b"x"[..]), (0, b"start"), ((24 << 20) - 1, b"over the end")] {
+    for (at, data) in [(12_345_678_usize, &b"x"[..]), (0, b"start"), ((24 << 20) - 1, b"over the end")] {
         let _ = ground.objects.take_counts();
         let file = open(&fs, "big", READ).await.unwrap();
-        file.write_at(at, data).unwrap();
+        file.write_at(at as u64, data).unwrap();
         assert_eq!(ground.objects.take_counts().chunk_reads, 0, "writing reads nothing");
-        let at_usize = usize::try_from(at).unwrap();
-        let end = at_usize + data.len();
+        let end = at + data.len();
         bytes.resize(bytes.len().max(end), 0);
-        bytes[at_usize..end].copy_from_slice(data);
+        bytes[at..end].copy_from_slice(data);
         let root = ground.capture(&fs).await;
         let counts = ground.objects.take_counts();
         assert!(counts.chunk_writes <= 4 && counts.chunk_reads <= 8, "{at}: {counts:?}");
@@ -234,4 +233,52 @@ async fn nothing_changes_while_a_capture_runs() {
     // A capture that was given up half-way doesn't leave it frozen.
     drop(Box::pin(super::super::capture::capture(&fs, &mut ground.objects.clone())));
     write(&fs, "f", b"and again").await;
+}
+
+#[tokio::test]
+async fn changed_paths_are_what_was_edited() {
+    let ground = Ground::new();
+    let fs = ground.empty();
+    for directory in ["d", "d/sub", "gone", "moved", "replaced"] {
+        mkdir(&fs, directory).await;
+    }
+    for file in ["d/a", "d/b", "d/sub/deep", "gone/x", "moved/y", "f", "g", "replaced/z"] {
+        write(&fs, file, b"content").await;
+    }
+    let fs = ground.reopen(&fs).await;
+    assert_eq!(fs.changed_paths(100).await.unwrap(), []);
+    let root = fs.root();
+    write(&fs, "d/sub/deep", b"changed").await;
+    write(&fs, "d/new", b"").await;
+    root.unlink_file_at(b"d/a").await.unwrap();
+    root.set_times_at(b"d/b", Follow::No, super::super::NewTime::At(7)).await.unwrap();
+    root.rename_at(b"moved", &root, b"to").await.unwrap();
+    root.unlink_file_at(b"gone/x").await.unwrap();
+    root.remove_directory_at(b"gone").await.unwrap();
+    root.unlink_file_at(b"f").await.unwrap();
+    root.symlink_at(b"g", b"f").await.unwrap();
+    root.unlink_file_at(b"replaced/z").await.unwrap();
+    root.remove_directory_at(b"replaced").await.unwrap();
+    mkdir(&fs, "replaced").await;
+    write(&fs, "soon", b"").await;
+    root.unlink_file_at(b"soon").await.unwrap();
+    let changed = fs.changed_paths(100).await.unwrap();
+    let shown: Vec<_> = changed
+        .iter()
+        .map(|changed| format!("{:?} {:?} {}", changed.change, changed.kind, String::from_utf8_lossy(&changed.path)))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "Modified Symlink f",
+            "Removed Directory gone",
+            "Removed Directory moved",
+            "Modified Directory replaced",
+            "Added Directory to",
+            "Removed File d/a",
+            "Added File d/new",
+            "Modified File d/sub/deep",
+        ]
+    );
+    assert_eq!(fs.changed_paths(2).await.unwrap().len(), 2);
 }

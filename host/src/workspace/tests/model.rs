@@ -77,12 +77,17 @@ impl Model {
     }
 
     fn write(&mut self, path: &str, at: usize, data: &[u8]) -> Answer {
-        let bytes = self.file(path)?;
-        if !data.is_empty() {
+        self.file(path)?;
+        let (_, _, there) = self.find(path)?;
+        self.put(there.ok_or("NoEntry")?, at, data);
+        Ok(())
+    }
+
+    fn put(&mut self, number: usize, at: usize, data: &[u8]) {
+        if let (Some(Thing::File(bytes)), false) = (self.things.get_mut(&number), data.is_empty()) {
             bytes.resize(bytes.len().max(at + data.len()), 0);
             bytes[at..at + data.len()].copy_from_slice(data);
         }
-        Ok(())
     }
 
     fn unlink(&mut self, path: &str) -> Answer {
@@ -233,6 +238,11 @@ enum Operation {
     Rename(String, String),
     Link(String, String),
     Symlink(String, String),
+    /// Keeps a file open.
+    Open(String),
+    /// Writes to an open file, which may have no name any more.
+    WriteOpen(usize, usize, Vec<u8>),
+    Close(usize),
     Capture,
     Rebase,
     Reopen,
@@ -254,13 +264,19 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (path(), path()).prop_map(|(from, to)| Operation::Rename(from, to)),
         3 => (path(), path()).prop_map(|(from, to)| Operation::Link(from, to)),
         1 => (path(), path()).prop_map(|(target, path)| Operation::Symlink(target, path)),
+        2 => path().prop_map(Operation::Open),
+        3 => (0_usize..5, offset(), data()).prop_map(|(index, at, data)| Operation::WriteOpen(index, at, data)),
+        1 => (0_usize..5).prop_map(Operation::Close),
         1 => Just(Operation::Capture),
         1 => Just(Operation::Rebase),
         1 => Just(Operation::Reopen),
     ]
 }
 
-async fn apply(ground: &Ground, fs: &mut Filesystem, model: &mut Model, operation: Operation) {
+/// Open files, and their numbers in the model.
+type Opened = Vec<(Handle, usize)>;
+
+async fn apply(ground: &Ground, fs: &mut Filesystem, model: &mut Model, opened: &mut Opened, operation: Operation) {
     let root = fs.root();
     let no_follow = async |path: &str| root.open_at(path.as_bytes(), Follow::No, CREATE).await;
     let shown = format!("{operation:?}");
@@ -282,6 +298,24 @@ async fn apply(ground: &Ground, fs: &mut Filesystem, model: &mut Model, operatio
             root.symlink_at(format!("/{target}").trim_start_matches('/').as_bytes(), path.as_bytes()).await,
             model.make(&path, Thing::Link(target)),
         ),
+        Operation::Open(path) => {
+            let Ok((_, _, Some(number))) = model.find(&path) else { return };
+            if let Thing::File(_) = model.things[&number] {
+                opened.push((root.open_at(path.as_bytes(), Follow::No, READ).await.unwrap(), number));
+            }
+            return;
+        }
+        Operation::WriteOpen(index, at, data) => {
+            let Some((file, number)) = opened.get(index) else { return };
+            model.put(*number, at, &data);
+            (file.write_at(at as u64, &data), Ok(()))
+        }
+        Operation::Close(index) => {
+            if index < opened.len() {
+                opened.remove(index);
+            }
+            return;
+        }
         Operation::Capture => {
             ground.capture(fs).await;
             (Ok(()), Ok(()))
@@ -293,6 +327,7 @@ async fn apply(ground: &Ground, fs: &mut Filesystem, model: &mut Model, operatio
         }
         Operation::Reopen => {
             drop(root);
+            opened.clear();
             *fs = ground.reopen(fs).await;
             return;
         }
@@ -313,7 +348,8 @@ fn crosses_a_link(model: &Model, operation: &Operation) -> bool {
         | Operation::Unlink(path)
         | Operation::Symlink(_, path) => crosses(path),
         Operation::Rename(from, to) | Operation::Link(from, to) => crosses(from) || crosses(to),
-        Operation::Capture | Operation::Rebase | Operation::Reopen => false,
+        Operation::Open(path) => crosses(path),
+        Operation::WriteOpen(..) | Operation::Close(_) | Operation::Capture | Operation::Rebase | Operation::Reopen => false,
     }
 }
 
@@ -326,12 +362,24 @@ proptest! {
             let ground = Ground::with_memory(memory);
             let mut fs = ground.empty();
             let mut model = Model::new();
+            let mut opened = Opened::new();
             for operation in operations {
                 if !crosses_a_link(&model, &operation) {
-                    apply(&ground, &mut fs, &mut model, operation).await;
+                    apply(&ground, &mut fs, &mut model, &mut opened, operation).await;
                 }
             }
             compare(&fs, &model).await;
+            let mut unlinked = BTreeMap::new();
+            for (file, number) in &opened {
+                assert_eq!(Thing::File(read_all(file).await), model.things[number]);
+                let stat = file.stat().unwrap();
+                if stat.links == 0 {
+                    unlinked.insert(*number, stat.size);
+                }
+            }
+            assert_eq!(fs.usage().unlinked, unlinked.values().sum::<u64>());
+            opened.clear();
+            assert_eq!(fs.usage().unlinked, 0);
             let again = ground.reopen(&fs).await;
             compare(&again, &model).await;
             // Nothing is left behind in the spool.
