@@ -15,6 +15,9 @@ pub(crate) enum Done {
 
 /// Exit codes: 0 done, 1 the run failed, 2 usage or config, 3 denied, 4 conflict or fenced, 5 store or network.
 pub(crate) fn code_of(error: &landfall::Error) -> u8 {
+    if error.stable_code() == "store_missing" {
+        return 5;
+    }
     match error.kind() {
         ErrorKind::Usage | ErrorKind::Config | ErrorKind::NotFound | ErrorKind::Limit | ErrorKind::Component => 2,
         ErrorKind::Denied => 3,
