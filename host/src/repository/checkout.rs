@@ -1,7 +1,7 @@
 //! A commit's tree as `git checkout` would lay it out on Linux, as a stream: attributes applied by this program alone, nothing spawned,
 //! nothing written. The tree is checked whole before the first byte of it is given out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,11 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use bytes::Bytes;
 use gix::bstr::{BString, ByteSlice as _};
 use gix::filter::plumbing::Pipeline;
-use gix::filter::plumbing::driver::apply::Delay;
-use gix::filter::plumbing::pipeline::convert::{ToWorktreeOutcome, to_worktree};
 use gix::objs::tree::EntryMode;
 use gix::objs::{Find as _, FindExt as _, FindHeader as _, TreeRefIter};
 
+use super::attributes::{ATTRIBUTES_MAX, Rules, pipeline, to_worktree};
 use crate::error::{Error, Result};
 use crate::id::CommitId;
 
@@ -285,78 +284,74 @@ pub(super) fn show(path: &[u8]) -> String {
     text
 }
 
-/// The attributes of a tree and what they ask for, as git applies them on Linux without any config.
+/// The attribute files of a tree, and the rules of the folder that the walk is in.
 struct Filters {
-    stack: gix::worktree::Stack,
+    /// By their folder's path.
+    files: HashMap<Vec<u8>, Vec<u8>>,
+    /// The folders whose files make the rules, the top one first, and the rules.
+    last: Option<(Vec<Vec<u8>>, Rules)>,
     pipeline: Pipeline,
 }
 
 impl Filters {
     fn new(repository: &gix::Repository, root: gix::ObjectId) -> Result<Self> {
-        let failed = || damaged("attributes that can't be read");
-        // Only the attribute files: the whole index of a large tree would be most of an import's memory.
-        let mut state = gix::index::State::new(gix::hash::Kind::Sha1);
-        collect_attributes(repository, root, &mut BString::default(), &mut state)?;
-        state.sort_entries();
-        let stack =
-            repository.attributes_only(&state, gix::worktree::stack::state::attributes::Source::IdMapping).map_err(|_| failed())?.detach();
-        // No drivers: a `filter` attribute leaves the content as it is stored, and nothing can be run.
-        let options = gix::filter::plumbing::pipeline::Options { drivers: Vec::new(), ..Default::default() };
-        Ok(Self { stack, pipeline: Pipeline::new(Default::default(), gix::hash::Kind::Sha1, options) })
+        let mut files = HashMap::new();
+        collect_attributes(repository, root, &mut BString::default(), &mut files)?;
+        Ok(Self { files, last: None, pipeline: pipeline() })
     }
 
     /// Returns what the worktree gets instead of `blob`, or none when it stays as it is.
-    fn apply(&mut self, repository: &gix::Repository, path: &BString, mode: EntryMode, blob: &[u8]) -> Result<Option<Vec<u8>>> {
-        let failed = |_| damaged("attributes that can't be read");
-        let platform = self
-            .stack
-            .at_entry(path.as_bstr(), Some(gix::index::entry::Mode::from(mode)), &repository.objects)
-            .map_err(|_| damaged("attributes that can't be read"))?;
-        let options = to_worktree::Options { can_delay: Delay::Forbid, unknown_encoding: to_worktree::UnknownEncoding::Ignore };
-        let outcome = self
-            .pipeline
-            .convert_to_worktree(
-                blob,
-                path.as_bstr(),
-                &mut |_, attributes| {
-                    platform.matching_attributes(attributes);
-                },
-                options,
-            )
-            .map_err(failed)?;
-        match outcome {
-            ToWorktreeOutcome::Unchanged(_) => Ok(None),
-            ToWorktreeOutcome::Buffer(bytes) => Ok(Some(bytes.to_vec())),
-            ToWorktreeOutcome::Process(_) => Err(Error::internal("a filter program was asked for, and there are none")),
+    fn apply(&mut self, path: &BString, id: &Oid, blob: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut chain: Vec<Vec<u8>> = Vec::new();
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in std::iter::once(0).chain(ends) {
+            if let Some((folder, _)) = self.files.get_key_value(&path[..end]) {
+                chain.push(folder.clone());
+            }
         }
+        if chain.is_empty() {
+            return Ok(None);
+        }
+        let (chain, rules) = match self.last.take() {
+            Some(last) if last.0 == chain => last,
+            _ => {
+                let files = chain.iter().filter_map(|folder| Some((folder.as_slice(), self.files.get(folder)?.as_slice())));
+                let rules = Rules::new(files)?;
+                (chain, rules)
+            }
+        };
+        let converted = to_worktree(&mut self.pipeline, &rules, path, id, blob);
+        self.last = Some((chain, rules));
+        converted
     }
 }
 
-fn collect_attributes(repository: &gix::Repository, id: gix::ObjectId, path: &mut BString, state: &mut gix::index::State) -> Result<()> {
+/// Reads the attribute files of a tree, wherever they are.
+fn collect_attributes(
+    repository: &gix::Repository,
+    id: gix::ObjectId,
+    path: &mut BString,
+    files: &mut HashMap<Vec<u8>, Vec<u8>>,
+) -> Result<()> {
     let bytes = read_tree(repository, &id)?;
     for entry in TreeRefIter::from_bytes(&bytes, gix::hash::Kind::Sha1) {
         let entry = entry.map_err(|_| damaged("a tree that can't be read"))?;
-        let wanted = entry.filename == ".gitattributes" && entry.mode.is_blob();
-        if !wanted && !entry.mode.is_tree() {
-            continue;
+        if entry.filename == ".gitattributes" && entry.mode.is_blob() {
+            let size = repository.objects.try_header(entry.oid).ok().flatten().map_or(0, |header| header.size);
+            if (1..=ATTRIBUTES_MAX).contains(&size) {
+                let mut buffer = Vec::new();
+                repository.objects.find_blob(entry.oid, &mut buffer).map_err(|_| damaged("an attribute file"))?;
+                files.insert(path.to_vec(), buffer);
+            }
+        } else if entry.mode.is_tree() {
+            let length = path.len();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(entry.filename);
+            collect_attributes(repository, entry.oid.to_owned(), path, files)?;
+            path.truncate(length);
         }
-        let length = path.len();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(entry.filename);
-        if wanted {
-            state.dangerously_push_entry(
-                gix::index::entry::Stat::default(),
-                entry.oid.to_owned(),
-                gix::index::entry::Flags::empty(),
-                gix::index::entry::Mode::FILE,
-                path.as_bstr(),
-            );
-        } else {
-            collect_attributes(repository, entry.oid.to_owned(), path, state)?;
-        }
-        path.truncate(length);
     }
     Ok(())
 }
@@ -422,7 +417,7 @@ impl Walk<'_> {
         bytes.truncate(length);
         if let Some(filters) = self.filters.as_deref_mut()
             && length <= FILTERED_MAX
-            && let Some(filtered) = filters.apply(repository, path, mode, &bytes)?
+            && let Some(filtered) = filters.apply(path, &oid(id), &bytes)?
         {
             bytes = filtered;
             if bytes.len() as u64 > self.tree.file_max {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::attributes::Cleaner;
 use super::checkout::{GitMode, Oid};
+use super::cleaner::Cleaner;
 use super::imported::Imported;
 use super::patch::{Side, blob_id};
 use crate::error::{Error, Result};

@@ -77,7 +77,7 @@ impl RepositoryUrl {
             return Err(Error::usage(format!("the repository URL for {host:?} has no path")).hint("expected https://host/owner/repository"));
         }
         // `%2e%2e`, `%2f` and `%00` mean different things to different servers; no repository's name needs them.
-        let lower = path.to_ascii_lowercase();
+        let lower = text.to_ascii_lowercase();
         if ["%2e", "%2f", "%5c", "%00"].iter().any(|escape| lower.contains(escape)) || path.contains("//") {
             return Err(Error::usage(format!(
                 "the path of the repository URL for {host:?} contains an empty part or an escaped dot, slash or NUL"

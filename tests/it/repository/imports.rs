@@ -48,7 +48,7 @@ fn zoo(repository: &TestRepository) -> String {
     repository
         .write(
             ".gitattributes",
-            "*.crlf text eol=crlf\n*.auto text=auto\n*.id ident\n*.u16 text working-tree-encoding=UTF-16LE\n*.lat text working-tree-encoding=ISO-8859-1\n*.bin filter=lfs diff=lfs\n*.bad text working-tree-encoding=no-such\n[attr]win text eol=crlf\n*.macro win\n",
+            "*.crlf text eol=crlf\n*.auto text=auto\n*.id ident\n*.u16 text working-tree-encoding=UTF-16LE\n*.b16 text working-tree-encoding=UTF-16\n*.m16 text working-tree-encoding=utf-16LE-BOM eol=crlf\n*.u32 working-tree-encoding=UTF-32\n*.lat text working-tree-encoding=ISO-8859-1\n*.sjis text working-tree-encoding=SHIFT-JIS\n*.bin filter=lfs diff=lfs\n*.bad text working-tree-encoding=no-such\n[attr]win text eol=crlf\n*.macro win\n",
         )
         .unwrap();
     repository.write("sub/.gitattributes", "raw.crlf -text\n*.txt eol=crlf\n").unwrap();
@@ -60,8 +60,19 @@ fn zoo(repository: &TestRepository) -> String {
     repository.write("sub/y.txt", "one\ntwo\n").unwrap();
     repository.write("sub/deeper/z.txt", "one\r\ntwo\r\n").unwrap();
     repository.write("x.u16", "o\0n\0e\0\n\0").unwrap();
+    for name in ["x.b16", "x.m16", "x.u32", "x.sjis"] {
+        repository.write("utf8", "one\ntwo 漢\n").unwrap();
+        let blob = repository.git(&["hash-object", "-w", "--no-filters", "utf8"]).unwrap();
+        std::fs::remove_file(repository.work().join("utf8")).unwrap();
+        repository.git(&["update-index", "--add", "--cacheinfo", &format!("100644,{blob},{name}")]).unwrap();
+    }
+    // Encoded by hand: what can't be in Latin-1 is checked out as it is.
+    repository.write("utf8", "€\n").unwrap();
+    let blob = repository.git(&["hash-object", "-w", "--no-filters", "utf8"]).unwrap();
+    std::fs::remove_file(repository.work().join("utf8")).unwrap();
+    repository.git(&["update-index", "--add", "--cacheinfo", &format!("100644,{blob},euro.lat")]).unwrap();
     repository.write("x.lat", b"caf\xe9\n").unwrap();
-    repository.git(&["add", "-A", "-f"]).unwrap();
+    repository.git(&["add", "--ignore-removal", "-f", "."]).unwrap();
     // Git can't add a file in an encoding it doesn't know, and checks one out as it is.
     repository.write("plain", "as it is\n").unwrap();
     let blob = repository.git(&["hash-object", "-w", "plain"]).unwrap();

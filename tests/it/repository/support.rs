@@ -194,7 +194,20 @@ pub async fn edit(store: &Store, source: &dyn Source, root: &Root, edits: &Edits
     let page = edit_page(source, &mut writer, Some(&root.page), edits).await;
     writer.finish().await.unwrap();
     let page = writer.resolve(&page).unwrap();
-    Root { page, links: None, entries: 0, bytes: 0 }
+    let (mut entries, mut bytes) = (0, 0);
+    let reader = Reader::new(store.clone(), None, 16 << 20);
+    let mut waiting = vec![page.clone()];
+    while let Some(page) = waiting.pop() {
+        for entry in tree::list(&reader, &page).await.unwrap() {
+            entries += 1;
+            match entry.node {
+                Node::Directory(page) => waiting.push(page),
+                Node::File { size, .. } => bytes += size,
+                _ => {}
+            }
+        }
+    }
+    Root { page, links: None, entries, bytes }
 }
 
 async fn edit_page(source: &dyn Source, sink: &mut dyn Sink, base: Option<&PageLink>, edits: &Edits) -> PageLink {
