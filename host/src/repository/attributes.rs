@@ -51,7 +51,7 @@ impl Rules {
         // What is added last has the last word.
         for (search, rule) in [(&mut without_ident, "* -ident\n"), (&mut without_encoding, "* -ident !working-tree-encoding\n")] {
             search
-                .add_patterns_buffer(rule.as_bytes(), PathBuf::from("/"), Some(Path::new("/")), &mut collection, false)
+                .add_patterns_buffer(rule.as_bytes(), PathBuf::from("/.gitattributes"), Some(Path::new("/")), &mut collection, false)
                 .map_err(failed)?;
         }
         Ok(Self { search, collection, without_ident, without_encoding, special })

@@ -38,7 +38,6 @@ pub(super) struct Connection {
 pub(super) struct FetchedPack {
     pub(super) pack: PathBuf,
     pub(super) index: PathBuf,
-    pub(super) bytes: u64,
 }
 
 impl Connection {
@@ -192,8 +191,7 @@ impl Connection {
                 let (Some(pack), Some(index)) = (written.data_path, written.index_path) else {
                     return Err(Error::remote(format!("the repository {} sent no pack for commit {commit}", self.url)));
                 };
-                let bytes = std::fs::metadata(&pack).map_err(|error| Error::local("the fetched pack can't be read").source(error))?.len();
-                Ok(FetchedPack { pack, index, bytes })
+                Ok(FetchedPack { pack, index })
             }
             (Ok(_), _) => Err(Error::remote(format!("the repository {} sent no pack for commit {commit}", self.url))),
             (Err(error), _) => {

@@ -135,6 +135,5 @@ pub(super) fn fetch_commit(
     let (Some(pack), Some(index)) = (written.data_path, written.index_path) else {
         return Err(Error::internal("a pack was written without a name"));
     };
-    let bytes = std::fs::metadata(&pack).map_err(local)?.len();
-    Ok(FetchedPack { pack, index, bytes })
+    Ok(FetchedPack { pack, index })
 }

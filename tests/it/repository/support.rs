@@ -23,17 +23,17 @@ use landfall::workspace::{list, tree};
 use landfall_tests::git_server::{GitServer, TestRepository};
 
 /// The token of all private tests.
-pub const TOKEN: &str = "ghp_0123456789abcdefTESTTOKEN";
+pub(super) const TOKEN: &str = "ghp_0123456789abcdefTESTTOKEN";
 
 /// A server, a folder and a store.
-pub struct World {
-    pub folder: tempfile::TempDir,
-    pub server: GitServer,
-    pub store: Store,
+pub(super) struct World {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) server: GitServer,
+    pub(super) store: Store,
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let served = folder.path().join("served");
         std::fs::create_dir(&served).unwrap();
@@ -41,11 +41,11 @@ impl World {
         Self { server, store: memory_store(), folder }
     }
 
-    pub fn repository(&self, name: &str) -> TestRepository {
+    pub(super) fn repository(&self, name: &str) -> TestRepository {
         TestRepository::create(self.server.root(), name).unwrap()
     }
 
-    pub fn options(&self) -> RemoteOptions {
+    pub(super) fn options(&self) -> RemoteOptions {
         RemoteOptions {
             ca_pem: self.server.ca_pem().map(|pem| pem.as_bytes().to_vec()),
             gap_timeout: Duration::from_secs(20),
@@ -53,54 +53,54 @@ impl World {
         }
     }
 
-    pub fn git(&self) -> Git {
+    pub(super) fn git(&self) -> Git {
         Git::new(self.options(), Arc::new(SystemClock))
     }
 
-    pub fn scratch(&self) -> std::path::PathBuf {
+    pub(super) fn scratch(&self) -> std::path::PathBuf {
         self.folder.path().join("cache")
     }
 
-    pub fn repositories(&self) -> Repositories {
+    pub(super) fn repositories(&self) -> Repositories {
         Repositories::new(self.git(), self.store.clone(), self.scratch(), TreeLimits::default())
     }
 
-    pub fn url(&self, name: &str) -> RepositoryUrl {
+    pub(super) fn url(&self, name: &str) -> RepositoryUrl {
         RepositoryUrl::parse(&self.server.url(name)).unwrap()
     }
 
-    pub async fn import(&self, name: &str) -> landfall::Result<(Access, Imported)> {
+    pub(super) async fn import(&self, name: &str) -> landfall::Result<(Access, Imported)> {
         let repositories = self.repositories();
         let access = repositories.git().resolve(&self.url(name), None, &Revision::Default).await?;
         let imported = repositories.ensure_imported(&access, None).await?;
         Ok((access, imported))
     }
 
-    pub fn reader(&self) -> Reader {
+    pub(super) fn reader(&self) -> Reader {
         Reader::new(self.store.clone(), None, 64 << 20)
     }
 }
 
-pub fn memory_store() -> Store {
+pub(super) fn memory_store() -> Store {
     Store::memory(Arc::new(SystemClock), Arc::new(SystemRandom))
 }
 
-pub fn token() -> Credential {
+pub(super) fn token() -> Credential {
     Credential::token(TOKEN)
 }
 
 /// A file, link or directory as a test sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub(super) enum Seen {
     Directory,
     File { executable: bool, bytes: Vec<u8> },
     Link(Vec<u8>),
 }
 
-pub type Tree = BTreeMap<Vec<u8>, Seen>;
+pub(super) type Tree = BTreeMap<Vec<u8>, Seen>;
 
 /// Reads a folder of the disk, `.git` at its top left out.
-pub fn on_disk(folder: &Path) -> Tree {
+pub(super) fn on_disk(folder: &Path) -> Tree {
     fn walk(folder: &Path, prefix: &[u8], out: &mut Tree) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
@@ -126,7 +126,7 @@ pub fn on_disk(folder: &Path) -> Tree {
 }
 
 /// Reads a root, and checks on the way what every entry of an import has.
-pub async fn in_root(source: &dyn Source, root: &Root) -> Tree {
+pub(super) async fn in_root(source: &dyn Source, root: &Root) -> Tree {
     let mut out = Tree::new();
     let mut waiting: Vec<(Vec<u8>, PageLink)> = vec![(Vec::new(), root.page.clone())];
     let (mut entries, mut total) = (0, 0);
@@ -155,7 +155,7 @@ pub async fn in_root(source: &dyn Source, root: &Root) -> Tree {
 }
 
 /// Lays a root out on the disk, with its modes and times.
-pub async fn lay_out(source: &dyn Source, root: &Root, folder: &Path) {
+pub(super) async fn lay_out(source: &dyn Source, root: &Root, folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     let mut waiting = vec![(folder.to_path_buf(), root.page.clone())];
     while let Some((folder, page)) = waiting.pop() {
@@ -180,15 +180,15 @@ pub async fn lay_out(source: &dyn Source, root: &Root, folder: &Path) {
 }
 
 /// An edit of a path: what stands there afterwards, or none to remove it.
-pub type Edits = BTreeMap<Vec<u8>, Option<Seen>>;
+pub(super) type Edits = BTreeMap<Vec<u8>, Option<Seen>>;
 
 /// Makes an edit from readable parts.
-pub fn file(bytes: impl AsRef<[u8]>) -> Option<Seen> {
+pub(super) fn file(bytes: impl AsRef<[u8]>) -> Option<Seen> {
     Some(Seen::File { executable: false, bytes: bytes.as_ref().to_vec() })
 }
 
 /// Edits a root and stores the result as a turn would: in packs of a session.
-pub async fn edit(store: &Store, source: &dyn Source, root: &Root, edits: &Edits) -> Root {
+pub(super) async fn edit(store: &Store, source: &dyn Source, root: &Root, edits: &Edits) -> Root {
     let home = Arc::new(Home::Session(landfall::id::SessionRef { agent: "tester".parse().unwrap(), session: "s".parse().unwrap() }));
     let mut writer = PackWriter::new(store.clone(), home, WriterOptions::default());
     let page = edit_page(source, &mut writer, Some(&root.page), edits).await;
@@ -250,7 +250,7 @@ async fn edit_page(source: &dyn Source, sink: &mut dyn Sink, base: Option<&PageL
 }
 
 /// Every form in which the token could be somewhere.
-pub fn token_forms() -> Vec<Vec<u8>> {
+pub(super) fn token_forms() -> Vec<Vec<u8>> {
     use std::fmt::Write as _;
     let mut hex = String::new();
     for byte in TOKEN.bytes() {
@@ -261,7 +261,7 @@ pub fn token_forms() -> Vec<Vec<u8>> {
 }
 
 /// Fails when a folder holds the token in any file or name.
-pub fn assert_no_token(folder: &Path) {
+pub(super) fn assert_no_token(folder: &Path) {
     let forms = token_forms();
     for (path, seen) in on_disk(folder) {
         let haystack = [
@@ -279,7 +279,7 @@ pub fn assert_no_token(folder: &Path) {
 }
 
 /// Bytes that don't compress, the same in every run (xorshift64*).
-pub fn noise(len: usize) -> Vec<u8> {
+pub(super) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
