@@ -12,7 +12,7 @@ use crate::checkpoint::inspect::OpenCheckpoint;
 use crate::checkpoint::materialise::{MaterialiseOptions, Materialised};
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, RootRecord};
-use crate::checkpoint::verify::{self, Report};
+use crate::checkpoint::verify::{self, Depth, Report};
 use crate::component::CacheOptions;
 use crate::component::cancel::{Cancel, CancelReason, Canceller};
 use crate::component::engine::{Engine, EngineOptions};
@@ -472,14 +472,13 @@ impl Host {
         crate::turn::opening::open(&self.inner, checkpoint, to, options).await
     }
 
-    /// Checks a checkpoint: its pages and packs, and with `deep` every byte of content.
+    /// Checks a checkpoint against the store: its pages and packs, and with `deep` every byte of every pack that it uses.
     ///
     /// # Errors
     /// `Store` when the store can't be read. Damage is in the report.
     pub async fn verify(&self, checkpoint: &OpenCheckpoint, deep: bool) -> Result<Report> {
-        // Caches hold what was checked when it was fetched; what counts here is what the store has now.
-        let reader = Reader::new(self.inner.store.clone(), None, READER_MEMORY);
-        verify::verify(&reader, checkpoint.checkpoint(), deep).await
+        let depth = if deep { Depth::Deep } else { Depth::Shallow };
+        verify::verify(&self.inner.store, checkpoint.checkpoint(), depth).await
     }
 
     fn left_by(&self, record: &RunRecord) -> Result<OpenCheckpoint> {

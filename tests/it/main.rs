@@ -4,6 +4,7 @@
 
 mod command;
 mod component;
+mod format;
 mod repository;
 mod turn;
 

@@ -19,7 +19,7 @@ use crate::id::PageId;
 /// Levels of splits below which no two different names can still be together: the four-bit digits of a SHA-256.
 const DEPTH_MAX: usize = 64;
 /// Pages asked for at once.
-pub(super) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// The SHA-256 of a name.
 #[derive(Clone, Copy)]
@@ -38,12 +38,12 @@ impl NameHash {
 }
 
 /// The error for a page of another kind than its place asks for, or one that contradicts the page above it.
-pub(super) fn misplaced(id: PageId, why: &str) -> Error {
+pub(crate) fn misplaced(id: PageId, why: &str) -> Error {
     Error::damaged(format!("page {id} {why}")).code("page_damaged")
 }
 
 /// Checks that a page holds what the split above it says.
-pub(super) fn check_totals(slot: &SplitSlot, page: &Page) -> Result<()> {
+pub(crate) fn check_totals(slot: &SplitSlot, page: &Page) -> Result<()> {
     let (entries, bytes) = match page {
         Page::Directory(entries) => (entries.len() as u64, entries.iter().map(entry_len).sum()),
         Page::Split(slots) => slots.iter().flatten().fold((0, 0), |(entries, bytes), slot| (entries + slot.entries, bytes + slot.bytes)),
@@ -130,7 +130,7 @@ fn push_slots(waiting: &mut Vec<(SplitSlot, Vec<usize>)>, slots: &[Option<SplitS
 }
 
 /// Checks that the names of a leaf belong into the slots that lead to it. So no name can be in two leaves.
-pub(super) fn check_path(id: PageId, entries: &[Entry], path: &[usize]) -> Result<()> {
+pub(crate) fn check_path(id: PageId, entries: &[Entry], path: &[usize]) -> Result<()> {
     for entry in entries {
         let hash = NameHash::of(&entry.name);
         if !path.iter().enumerate().all(|(depth, digit)| hash.slot(depth) == *digit) {

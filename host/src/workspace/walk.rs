@@ -125,7 +125,7 @@ impl<'s> Walk<'s> {
 }
 
 /// Returns the path of an entry of a directory.
-pub(super) fn join(directory: &Bytes, name: &Bytes) -> Result<Bytes> {
+pub(crate) fn join(directory: &Bytes, name: &Bytes) -> Result<Bytes> {
     if directory.is_empty() {
         return Ok(name.clone());
     }

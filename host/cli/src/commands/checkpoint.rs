@@ -186,19 +186,49 @@ async fn verify(global: &Global, host: &Host, selector: &Selector, deep: bool) -
     let report = host.verify(&checkpoint, deep).await?;
     let id = checkpoint.checkpoint().id;
     if global.json {
-        let damage: Vec<Value> =
-            report.damage.iter().map(|one| json!({ "object": one.object, "why": one.why, "files": one.files })).collect();
-        output::json(
-            &json!({ "checkpoint": id, "deep": deep, "ok": report.is_ok(), "pages": report.pages, "chunks": report.chunks, "bytes": report.bytes, "damage": damage }),
-        );
+        let damage: Vec<Value> = report
+            .damage
+            .iter()
+            .map(|one| {
+                json!({
+                    "object": one.object.to_string(),
+                    "key": one.key,
+                    "frame": one.location.as_ref().map(|at| at.frame),
+                    "code": one.error.stable_code(),
+                    "why": one.error.chain(),
+                    "files": one.files,
+                    "files_total": one.files_total,
+                })
+            })
+            .collect();
+        output::json(&json!({
+            "checkpoint": id,
+            "deep": deep,
+            "ok": report.is_ok(),
+            "entries": report.entries,
+            "bytes": report.bytes,
+            "pages": report.pages,
+            "chunks": report.chunks,
+            "packs": report.packs,
+            "pack_bytes": report.pack_bytes,
+            "damage": damage,
+        }));
     } else if report.is_ok() {
-        let chunks = if deep { format!(", {} chunks, {}", report.chunks, output::size(report.bytes)) } else { String::new() };
-        output::line(&format!("ok: checkpoint {id}: {} pages{chunks}: every one is what its id says", report.pages));
+        let (entries, bytes) = (report.entries, output::size(report.bytes));
+        let read = if deep { "every byte is what its id says" } else { "all are there; content wasn't read" };
+        let (pages, packs) = (report.pages, report.packs);
+        output::line(&format!("ok: checkpoint {id}: {entries} entries, {bytes}, in {pages} pages and {packs} packs: {read}"));
     } else {
         for one in &report.damage {
-            output::line(&format!("damaged: {}: {}", one.object, one.why));
+            output::line(&format!("damaged: {}: {}", one.object, one.error.chain()));
+            if let Some(key) = &one.key {
+                output::line(&format!("  in {key}"));
+            }
             for file in &one.files {
                 output::line(&format!("  touches {}", output::safe(file)));
+            }
+            if one.files_total > one.files.len() as u64 {
+                output::line(&format!("  and {} more", one.files_total - one.files.len() as u64));
             }
         }
     }
