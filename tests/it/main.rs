@@ -6,6 +6,10 @@ mod command;
 mod component;
 mod format;
 mod repository;
+mod session_crash;
+mod session_lease;
+mod store_conformance;
+mod store_faults;
 mod turn;
 
 #[test]

@@ -3,8 +3,12 @@
 #![allow(unreachable_pub, missing_debug_implementations, clippy::type_complexity, reason = "nothing here is used from outside")]
 
 pub mod command;
+pub mod clocks;
 pub mod components;
+pub mod fault_store;
 pub mod git_server;
 pub mod guests;
+pub mod replicas;
+pub mod seaweed;
 pub mod tools;
 pub mod turns;

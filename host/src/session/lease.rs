@@ -258,6 +258,9 @@ impl Sessions {
 
     /// Takes the lease for a run; makes the session when there is none. `known` is a head seen before, which saves a read when it still is the one.
     ///
+    /// A run whose id isn't fresh (found in the queue, or made from an idempotency key) is to be looked for with [`Sessions::ended`] before: the head
+    /// names only the last ended runs. If that is left out, the commit refuses to end the run twice, but its guest has run.
+    ///
     /// # Errors
     /// `Conflict` after too many changes by others; as [`Sessions::load`].
     pub async fn acquire(&self, session: &SessionRef, run: RunId, known: Option<Snapshot>) -> Result<Acquired> {
@@ -535,6 +538,9 @@ impl Sessions {
             if found.value.incarnation == held.proof.incarnation && found.value.epoch > held.epoch() {
                 return Err(Refusal::Fenced(found.value.epoch).into_error(held.session()));
             }
+            if found.value.is_official(&held.head) {
+                return Err(Error::conflict(format!("run {} has ended already: {}", held.run(), found.value.status)).code("already_done"));
+            }
             expected = Some(found.version);
             self.pause(round).await;
         }
@@ -656,6 +662,21 @@ impl Sessions {
                 .code("run_missing")
                 .hint("`landfall session log` lists the runs of a session")),
         }
+    }
+
+    /// Returns the record of a run if it has ended.
+    ///
+    /// # Errors
+    /// `Damaged` (`record_damaged`, `record_missing`), `Store`.
+    pub async fn ended(&self, session: &SessionRef, run: RunId) -> Result<Option<RunRecord>> {
+        let Some(Snapshot { head, .. }) = self.load(session).await?.filter(|snapshot| snapshot.head.is_open()) else { return Ok(None) };
+        if let Some(recent) = head.ended(run) {
+            return self.record_of(&head, &recent).await.map(Some);
+        }
+        let found = self.store.load::<RunRecord>(&Key::Run(session.clone(), run)).await?;
+        let Some(found) = found.filter(|found| found.value.is_official(&head)) else { return Ok(None) };
+        belongs(&found.value, session, run)?;
+        Ok(Some(found.value))
     }
 
     /// Returns the records of a session's ended runs, newest first, at most `limit`, each checked against the digest that the one after it names.

@@ -363,6 +363,7 @@ impl Document for RunRecord {
             ("log", inline(&self.log), LOG_INLINE),
             ("list of events", inline(&self.events), LOG_INLINE),
             ("failure", self.failure.as_ref().map_or(0, |failure| json_len(&failure.message)), MESSAGE_MAX),
+            ("hint", self.failure.as_ref().and_then(|failure| failure.hint.as_deref()).map_or(0, json_len), WARNING_MAX),
             ("list of warnings", self.warnings.iter().map(|text| json_len(text)).sum(), WARNINGS_MAX * WARNING_MAX),
         ];
         for (what, len, max) in texts {

@@ -113,13 +113,13 @@ impl Replica {
     /// Makes this process known: once, before its first lease.
     ///
     /// # Errors
-    /// `Store`.
+    /// `Store`; with the code `store_unconditional` when another process is alive on a store that doesn't enforce conditional writes.
     pub async fn announce(&self) -> Result<()> {
         let key = key(&self.record.owner);
         match self.store.create(&key, &self.record).await? {
             Created::Done(version) => {
                 *self.version.lock().await = Some(version);
-                Ok(())
+                self.refuse_company().await
             }
             Created::Exists(_) => Err(Error::internal(format!("{key} exists already, though its nonce was just drawn"))),
         }
@@ -128,7 +128,7 @@ impl Replica {
     /// Makes this process and makes it known.
     ///
     /// # Errors
-    /// `Store`; with the code `store_unconditional` when another process is alive on a store that doesn't enforce conditional writes.
+    /// As [`Replica::announce`].
     pub async fn start(store: Store, name: crate::id::ReplicaName, url: Option<String>, process: Option<Process>) -> Result<Self> {
         let replica = Self::new(store, name, url, process);
         replica.announce().await?;

@@ -122,6 +122,7 @@ impl Store {
                 .code("store_missing")
                 .hint("`landfall run` makes one; or correct `[store] url` or --store"));
         }
+        store.remember().await?;
         Ok(store)
     }
 

@@ -12,7 +12,7 @@ use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, Ht
 use object_store::{ClientOptions, ObjectStore as _, PutMode, PutOptions, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
-use super::cas::{Created, Replaced};
+use super::cas::{Created, Loaded, Replaced};
 use super::document::Document;
 use super::failure::{self, Failure};
 use super::{Key, Nonce, Prefix, Store, backend};
@@ -159,7 +159,8 @@ impl Store {
             return Err(wrong("a deleted object is still there"));
         }
         let alone = "more than one replica is refused on this store";
-        let abilities = Abilities { checks_uploads: checks_uploads.unwrap_or(self.is_local()), exclusive_create, conditional_update };
+        let abilities =
+            Abilities { checks_uploads: checks_uploads.unwrap_or(self.abilities().checks_uploads), exclusive_create, conditional_update };
         let check = |what, holds: Option<bool>, note| Check { what, holds, note: if holds == Some(true) { None } else { Some(note) } };
         Ok(Report {
             abilities,
@@ -180,12 +181,48 @@ impl Store {
         })
     }
 
-    /// Uses a remembered result that is less than a day old, or tests the store and remembers what it found. Local stores aren't tested.
+    /// Works by a remembered result that is less than a day old, if there is one.
+    ///
+    /// # Errors
+    /// As [`Store::load`].
+    pub(super) async fn remember(&self) -> Result<bool> {
+        let Some(key) = self.remembered_as() else { return Ok(true) };
+        Ok(self.remembered(&key).await?.1)
+    }
+
+    /// As [`Store::remember`]; without one, tests the store and remembers what it found. Local stores aren't tested.
     ///
     /// # Errors
     /// As [`Store::probe`].
     pub(super) async fn probe_or_remember(&self) -> Result<()> {
-        let Some((url, options)) = self.inner.url_and_options.as_ref().filter(|_| !self.is_local()) else { return Ok(()) };
+        let Some(key) = self.remembered_as() else { return Ok(()) };
+        let (known, holds) = self.remembered(&key).await?;
+        if holds {
+            return Ok(());
+        }
+        let result = Remembered { abilities: self.probe().await?.abilities, at: self.clock().now() };
+        match known {
+            None => drop(self.create(&key, &result).await?),
+            Some(known) => drop(self.replace(&key, &known.version, &result).await?),
+        }
+        Ok(())
+    }
+
+    async fn remembered(&self, key: &Key) -> Result<(Option<Loaded<Remembered>>, bool)> {
+        let known = self.load::<Remembered>(key).await?;
+        let holds = known.as_ref().is_some_and(|known| {
+            let age = self.clock().now().saturating_sub(known.value.at);
+            (0..=i64::try_from(REMEMBERED.as_nanos()).unwrap_or(i64::MAX)).contains(&age)
+        });
+        if let (true, Some(known)) = (holds, &known) {
+            self.inner.abilities.set(known.value.abilities);
+        }
+        Ok((known, holds))
+    }
+
+    /// Returns the key of the remembered result; none for a local store.
+    fn remembered_as(&self) -> Option<Key> {
+        let (url, options) = self.inner.url_and_options.as_ref().filter(|_| !self.is_local())?;
         // Another endpoint or version is another question. The options' values may be secret, and a hash of a short secret is no secret: only what
         // names the server goes in.
         let server = ["endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url", "aws_endpoint_url_s3", "aws_region", "region"];
@@ -196,32 +233,17 @@ impl Store {
         }
         let mut name = [0; 16];
         name.copy_from_slice(&crate::id::sha256(question.as_bytes()).as_bytes()[..16]);
-        let key = Key::Probe(Nonce::from_bytes(name));
-        let now = self.clock().now();
-        let known = self.load::<Remembered>(&key).await?;
-        if let Some(known) = &known {
-            let age = now.saturating_sub(known.value.at);
-            if (0..=i64::try_from(REMEMBERED.as_nanos()).unwrap_or(i64::MAX)).contains(&age) {
-                self.inner.abilities.set(known.value.abilities);
-                return Ok(());
-            }
-        }
-        let result = Remembered { abilities: self.probe().await?.abilities, at: now };
-        match known {
-            None => drop(self.create(&key, &result).await?),
-            Some(known) => drop(self.replace(&key, &known.version, &result).await?),
-        }
-        Ok(())
+        Some(Key::Probe(Nonce::from_bytes(name)))
     }
 
     fn is_local(&self) -> bool {
         matches!(self.inner.scheme, backend::Scheme::File | backend::Scheme::Memory)
     }
 
-    /// Sends a write whose condition doesn't hold. The body is no document, so that it can't be taken for one where it is accepted.
+    /// Sends a write whose condition doesn't hold.
     async fn refuses(&self, key: &Key, mode: PutMode) -> Result<bool> {
         self.counters.put(0);
-        // An accepted create leaves a document behind, for the next check to go on from.
+        // A document, since the next check goes on from it where it is accepted.
         let body = super::document::encode(&Scratch { round: 3 }, &[Nonce::draw(&**self.random())])?.bytes;
         let options = PutOptions { mode, ..PutOptions::default() };
         match self.inner.objects.put_opts(&self.path(key)?, body.into(), options).await {
