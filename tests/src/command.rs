@@ -65,7 +65,7 @@ impl Commands {
     /// When it can't be started.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.command(arguments).output().unwrap())
+        Ran::of(&self.command(arguments).output().unwrap())
     }
 
     /// Runs it with `--json` and returns its exit code and document.
@@ -83,7 +83,7 @@ impl Commands {
 impl Ran {
     /// Takes what a process left.
     #[must_use]
-    pub fn of(output: Output) -> Self {
+    pub fn of(output: &Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

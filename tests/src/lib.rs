@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that can't go on ends by panicking")]
 #![allow(unreachable_pub, missing_debug_implementations, clippy::type_complexity, reason = "nothing here is used from outside")]
 
-pub mod command;
 pub mod clocks;
+pub mod command;
 pub mod components;
 pub mod fault_store;
 pub mod git_server;

@@ -126,6 +126,7 @@ fn start(folder: &Path, runner: u32) -> Option<u16> {
     command.args(names.iter().zip(&ports).map(|(name, port)| format!("-{name}={port}")));
     // Its own process group: a Ctrl-C at the runner isn't meant for it, and the watcher stops it anyway.
     command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+    #[expect(clippy::zombie_processes, reason = "it outlives this test process on purpose; the watcher ends it with the run")]
     let mut server = command.spawn().unwrap();
     let args = [runner.to_string(), server.id().to_string(), folder.display().to_string()];
     let watcher = Command::new("sh")

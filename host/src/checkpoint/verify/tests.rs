@@ -181,9 +181,10 @@ async fn a_damaged_chunk_names_every_file_that_has_it() {
     let fixture = fixture(false).await;
     let (path, bytes) = fixture.packs().await.remove(0);
     // Content that doesn't compress is stored as it is, so that it can be found.
-    for (content, files) in
-        [(noise(0, 300), vec!["/workspace/src/file-0", "/workspace/src/same-as-0"]), (noise(77, 500), vec!["/workspace/one", "/workspace/two"])]
-    {
+    for (content, files) in [
+        (noise(0, 300), vec!["/workspace/src/file-0", "/workspace/src/same-as-0"]),
+        (noise(77, 500), vec!["/workspace/one", "/workspace/two"]),
+    ] {
         let at = bytes.windows(content.len()).position(|window| window == content).unwrap();
         let mut bad = bytes.to_vec();
         bad[at + 100] ^= 1;
@@ -203,7 +204,7 @@ async fn a_damaged_chunk_names_every_file_that_has_it() {
 async fn missing_and_short_packs_are_found_without_reading_content() {
     let fixture = fixture(true).await;
     let packs = fixture.packs().await;
-    assert!(packs.len() >= 1);
+    assert!(!packs.is_empty());
     for (path, bytes) in packs {
         fixture.objects.delete(&path).await.unwrap();
         for depth in [Depth::Shallow, Depth::Deep] {
