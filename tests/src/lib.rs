@@ -12,3 +12,4 @@ pub mod replicas;
 pub mod seaweed;
 pub mod tools;
 pub mod turns;
+pub mod wasi_commands;

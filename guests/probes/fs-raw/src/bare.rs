@@ -19,10 +19,9 @@ pub(crate) fn run(name: &str, args: &[String]) {
                     Err(error) => break stream_code(error),
                 }
             };
-            println!(
-                "{written} bytes, then {code:?}; write says {:?}",
-                file.write(&[0; 8192], 0).and_then(|_| file.write(&[0; 8192], written))
-            );
+            let first = file.write(&[0; 8192], 0).map_err(|code| code.name());
+            let more = file.write(&[0; 8192], written).map_err(|code| code.name());
+            println!("{written} bytes, then {:?}; write in it {first:?}, behind it {more:?}", code.map(|code| code.name()));
             println!("size {}", file.stat().expect("stat").size);
         }
         // Makes directories until the host refuses.
@@ -30,7 +29,7 @@ pub(crate) fn run(name: &str, args: &[String]) {
             let root = preopen(arg(0));
             for number in 0.. {
                 if let Err(code) = root.create_directory_at(&format!("d{number}")) {
-                    println!("{number} entries, then {code:?}");
+                    println!("{number} entries, then {}", code.name());
                     break;
                 }
             }
@@ -42,7 +41,7 @@ pub(crate) fn run(name: &str, args: &[String]) {
             for number in 0..arg(1).parse::<u32>().expect("a number") {
                 match root.open_at(NOFOLLOW, ".", OpenFlags::DIRECTORY, DescriptorFlags::READ) {
                     Ok(dir) => held.push(dir),
-                    Err(code) => return println!("{number} held, then {code:?}"),
+                    Err(code) => return println!("{number} held, then {}", code.name()),
                 }
             }
             println!("{} held", held.len());
@@ -57,7 +56,7 @@ pub(crate) fn run(name: &str, args: &[String]) {
                 match stream.blocking_read(1 << 16) {
                     Ok(bytes) => length += bytes.len(),
                     Err(StreamError::Closed) => break String::from("the end"),
-                    Err(error) => break format!("{:?}", stream_code(error)),
+                    Err(error) => break format!("{:?}", stream_code(error).map(|code| code.name())),
                 }
             };
             println!("{length} bytes, then {end}");

@@ -30,11 +30,15 @@ fn main() {
     }
 }
 
-/// Prints a step and what came of it; of an error the kind, which is the part that doesn't depend on the C library.
+/// Prints a step and what came of it. Of an error that is its kind, or its number where the standard library has no name for it:
+/// texts depend on the C library.
 fn show<T: Debug>(step: &str, result: io::Result<T>) {
     match result {
         Ok(value) => println!("{step}: {value:?}"),
-        Err(error) => println!("{step}: error {:?}", error.kind()),
+        Err(error) => match (format!("{:?}", error.kind()), error.raw_os_error()) {
+            (kind, Some(number)) if kind == "Uncategorized" => println!("{step}: error {number}"),
+            (kind, _) => println!("{step}: error {kind}"),
+        },
     }
 }
 

@@ -12,7 +12,8 @@ pub struct Descriptor {
     /// Whether it is a directory: an open object never changes its kind.
     pub(super) directory: bool,
     pub(super) flags: DescriptorFlags,
-    pub(super) _seat: Seat,
+    /// None for a preopen.
+    pub(super) _seat: Option<Seat>,
 }
 
 impl Descriptor {

@@ -78,7 +78,8 @@ pub struct FilesystemCtx {
     seats: Arc<Seats>,
 }
 
-/// Descriptors, directory streams and file streams that a guest may hold at once; one more is `insufficient-memory`.
+/// Descriptors, directory streams and file streams that a guest may hold at once beside its preopens; one more is
+/// `insufficient-memory`.
 pub const OPEN_MAX: usize = 8_000;
 
 impl FilesystemCtx {

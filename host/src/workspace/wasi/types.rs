@@ -12,7 +12,7 @@ use super::bindings::wasi::filesystem::types::{
 use super::descriptor::{Descriptor, Opening};
 use super::errors::{self, Fault};
 use super::streams::{Input, Listing, Output, Place};
-use crate::workspace::{self, Follow, FsError, Kind, NewTime, Stat, path};
+use crate::workspace::{self, Follow, FsError, Handle, Kind, NewTime, Stat, path};
 
 type Result<T> = std::result::Result<T, Fault>;
 
@@ -151,7 +151,10 @@ impl types::HostDescriptor for FilesystemView<'_> {
         if flags.contains(PathFlags::SYMLINK_FOLLOW) {
             return Err(ErrorCode::Invalid.into());
         }
-        Ok(directory.link_at(path.as_bytes(), Follow::No, new_directory, new_path.as_bytes()).await?)
+        match directory.link_at(path.as_bytes(), Follow::No, new_directory, new_path.as_bytes()).await {
+            Err(FsError::NotPermitted) => link_symlink(directory, path.as_bytes(), new_directory, new_path.as_bytes()).await,
+            other => Ok(other?),
+        }
     }
 
     async fn open_at(
@@ -168,7 +171,7 @@ impl types::HostDescriptor for FilesystemView<'_> {
         let seat = self.ctx.seats.take()?;
         let handle = base.directory()?.open_at(path.as_bytes(), follow(path_flags), opening.how).await?;
         let directory = handle.kind()? == Kind::Directory;
-        Ok(self.table.push(Descriptor { handle, directory, flags: opening.flags(directory), _seat: seat })?)
+        Ok(self.table.push(Descriptor { handle, directory, flags: opening.flags(directory), _seat: Some(seat) })?)
     }
 
     async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> Result<String> {
@@ -225,6 +228,18 @@ impl types::HostDirectoryEntryStream for FilesystemView<'_> {
         self.table.delete(stream)?;
         Ok(())
     }
+}
+
+/// Gives a symbolic link another name. Systems differ on whether that can be done, and guests expect Linux's way. A workspace's links
+/// have one name each, so it becomes a second link with the same target: they can't be told apart but by their link count.
+async fn link_symlink(directory: &Handle, path: &[u8], new_directory: &Handle, new_path: &[u8]) -> Result<()> {
+    let same = directory.filesystem().same(new_directory.filesystem());
+    match directory.stat_at(path, Follow::No).await {
+        Ok(stat) if same && stat.kind == Kind::Symlink => {}
+        _ => return Err(ErrorCode::NotPermitted.into()),
+    }
+    let target = directory.readlink_at(path).await?;
+    Ok(new_directory.symlink_at(&target, new_path).await?)
 }
 
 /// Refuses offsets that no file can have, as the system calls do.
