@@ -24,7 +24,7 @@ use crate::repository::imported::Repositories;
 use crate::repository::remote::{Credential, Git, RemoteOptions};
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
-use crate::session::lease::{Held, Sessions, Snapshot};
+use crate::session::{Held, Sessions, Snapshot};
 use crate::session::queue::QueueEntry;
 use crate::session::record::{RunRecord, Text};
 use crate::session::replica::{Process, Replica};

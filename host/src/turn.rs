@@ -30,7 +30,7 @@ use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
 use crate::repository::url::RepositoryUrl;
-use crate::session::lease::{Acquired, Held, Sessions};
+use crate::session::{Acquired, Held, Sessions};
 use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
 use crate::session::record::{Input, RunRecord};
 use crate::store::Store;

@@ -1,5 +1,7 @@
 //! Replicas on one store in one process: each with its own clock, so that a test decides who is silent for how long.
 
+#![expect(clippy::unwrap_used, reason = "a test can't go on without it")]
+
 use std::sync::Arc;
 
 use landfall::checkpoint::root::{Checkpoint, RootRecord};

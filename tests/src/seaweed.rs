@@ -1,6 +1,8 @@
 //! A real S3 server: one SeaweedFS for all tests of a run. Each test is a process of its own, so they share it through a folder:
 //! the first one starts the server and writes down where it is; it is stopped, and the folder removed, when the test runner has ended.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test can't go on without it")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,6 +1,6 @@
 //! The head: a session's one mutable object, as a value, and every change that it can undergo.
 //!
-//! Nothing here does I/O: a transition takes the head as it was read and returns the next one or says why not. [`super::lease`] writes the result by
+//! Nothing here does I/O: a transition takes the head as it was read and returns the next one or says why not. [`super::sessions`] writes the result by
 //! compare-and-swap and, when that is refused, asks again with the head that is there now. So a transition judges only the head it is given.
 //!
 //! The head stays below [`crate::store::document::DOCUMENT_MAX`] bytes by construction: its lists are bounded, and what people add (saves, fork pins)

@@ -1,14 +1,18 @@
-//! Queue entries: accepted runs that haven't ended. An entry is made before anything else and deleted after the run's end was committed.
+//! The queue: accepted runs that haven't ended. An entry is made before anything else and deleted after the run's end was committed.
+
+use std::sync::PoisonError;
 
 use serde::{Deserialize, Serialize};
 
-use super::head::Owner;
-use super::record::{INPUT_INLINE, Input, Origin, Trigger};
+use super::head::{Head, Owner, Pending};
+use super::record::{INPUT_INLINE, Input, Origin, RunRecord, Trigger};
+use super::sessions::Sessions;
 use crate::clock::UnixNanos;
 use crate::error::{Error, Result};
 use crate::id::{CommitId, Digest, RunId, SessionRef};
-use crate::store::Nonce;
+use crate::store::cas::Created;
 use crate::store::document::Document;
+use crate::store::{Key, Nonce, Prefix, SessionHash};
 
 /// Most attachments of a run.
 pub const ATTACHMENTS_MAX: usize = 16;
@@ -16,6 +20,9 @@ pub const ATTACHMENTS_MAX: usize = 16;
 pub const ATTACHMENT_NAME_MAX: usize = 255;
 /// Attempts of a run with [`OnCrash::Retry`] where nothing else is said.
 pub const ATTEMPTS_DEFAULT: u32 = 3;
+
+/// Most sessions whose last head is remembered.
+const REMEMBERED_MAX: usize = 1024;
 
 /// What happens to a run whose process died.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -117,4 +124,149 @@ impl Document for QueueEntry {
             _ => Ok(()),
         }
     }
+}
+
+/// An entry of a queue, with what orders it.
+#[derive(Clone, Debug)]
+pub struct Queued {
+    /// The entry.
+    pub entry: QueueEntry,
+    /// When it was written, by the store's clock.
+    pub accepted: UnixNanos,
+}
+
+impl Sessions {
+    /// Accepts a run: makes its queue entry. The same entry made twice is one.
+    ///
+    /// # Errors
+    /// `Conflict` with the code `run_differs` when the run id was accepted with another input; `Store`.
+    pub async fn enqueue(&self, entry: &QueueEntry) -> Result<()> {
+        let key = queue_key(&entry.session, entry.run);
+        match self.store.create(&key, entry).await? {
+            Created::Done(_) => Ok(()),
+            Created::Exists(found) if found.value.input.digest == entry.input.digest && found.value.attachments == entry.attachments => {
+                Ok(())
+            }
+            Created::Exists(_) => Err(Error::conflict(format!("run {} was accepted before, with another input", entry.run))
+                .code("run_differs")
+                .hint("use another idempotency key for another input")),
+        }
+    }
+
+    /// Reads a run's queue entry.
+    ///
+    /// # Errors
+    /// `Damaged` (`queue_entry_damaged`), `Store`.
+    pub async fn queued(&self, session: &SessionRef, run: RunId) -> Result<Option<Queued>> {
+        let found = self.store.load::<QueueEntry>(&queue_key(session, run)).await?;
+        Ok(found.map(|found| Queued { entry: found.value, accepted: found.modified }))
+    }
+
+    /// Lists a session's queue in the order in which its runs are due.
+    ///
+    /// # Errors
+    /// As [`Sessions::queued`].
+    pub async fn queue(&self, session: &SessionRef) -> Result<Vec<Queued>> {
+        let listing = self.store.list(&Prefix::SessionQueue(SessionHash::of(session))).await?;
+        let mut found = Vec::new();
+        for listed in listing.objects {
+            if let Key::Queue(_, run) = listed.key
+                && let Some(queued) = self.queued(session, run).await?
+            {
+                found.push(queued);
+            }
+        }
+        found.sort_by_key(|queued| (queued.accepted, queued.entry.run));
+        Ok(found)
+    }
+
+    /// Deletes the queue entry of a run that has ended or is given up.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn dequeue(&self, session: &SessionRef, run: RunId) -> Result<()> {
+        self.store.delete(&queue_key(session, run)).await?;
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        if settled.len() >= REMEMBERED_MAX {
+            // Not noted by us, then: the sweep finds these entries gone.
+            settled.clear();
+        }
+        settled.entry(session.clone()).or_default().push(run);
+        Ok(())
+    }
+
+    /// Stores a text or file that is too long for its entry, as `inputs/<sha256>`.
+    ///
+    /// # Errors
+    /// As [`Store::put_pack`].
+    pub async fn put_input(&self, session: &SessionRef, bytes: bytes::Bytes) -> Result<Digest> {
+        let digest = crate::id::sha256(&bytes);
+        self.store.put_pack(&Key::Input(session.clone(), digest), bytes).await?;
+        Ok(digest)
+    }
+
+    /// Reads a run's input text.
+    ///
+    /// # Errors
+    /// `NotFound`, `Damaged` (`input_damaged`), `Store`.
+    pub async fn input(&self, session: &SessionRef, input: &Input) -> Result<String> {
+        if let Some(text) = &input.inline {
+            return Ok(text.clone());
+        }
+        let key = Key::Input(session.clone(), input.digest);
+        let object = self.store.get(&key, input.size).await?;
+        String::from_utf8(object.bytes.to_vec())
+            .map_err(|error| Error::damaged(format!("{key} isn't text")).code("input_damaged").source(error))
+    }
+
+    /// Deletes the queue entries of a session that nobody waits for: of ended runs, and of commands that are gone and never began.
+    ///
+    /// # Errors
+    /// `Store`, `Damaged`.
+    pub async fn sweep(&self, session: &SessionRef) -> Result<usize> {
+        let head = self.load(session).await?.map(|snapshot| snapshot.head);
+        let mut swept = 0;
+        for queued in self.queue(session).await? {
+            let run = queued.entry.run;
+            let leased = |head: &Head| {
+                head.lease.as_ref().is_some_and(|lease| lease.run == run)
+                    || matches!(head.pending, Some(Pending { run: pending, .. }) if pending == run)
+            };
+            let ended = match &head {
+                Some(head) => {
+                    head.ended(run).is_some()
+                        || self
+                            .store
+                            .load::<RunRecord>(&Key::Run(session.clone(), run))
+                            .await?
+                            .is_some_and(|found| found.value.is_official(head))
+                }
+                None => false,
+            };
+            let orphaned =
+                queued.entry.origin == Origin::Command && !head.as_ref().is_some_and(leased) && self.is_gone(&queued.entry.owner).await?;
+            if ended || orphaned {
+                self.dequeue(session, run).await?;
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Whether no run that somebody still waits for was accepted before this one.
+    pub(super) async fn is_first(&self, session: &SessionRef, run: RunId) -> Result<bool> {
+        for queued in self.queue(session).await? {
+            if queued.entry.run == run {
+                return Ok(true);
+            }
+            if queued.entry.origin == Origin::Server || !self.is_gone(&queued.entry.owner).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+pub(super) fn queue_key(session: &SessionRef, run: RunId) -> Key {
+    Key::Queue(SessionHash::of(session), run)
 }

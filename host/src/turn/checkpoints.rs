@@ -14,7 +14,7 @@ use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::error::Result;
-use crate::session::lease::{Held, Sessions};
+use crate::session::{Held, Sessions};
 use crate::store::Store;
 use crate::workspace::page::{Home, Root};
 use crate::workspace::stat::Kind;
