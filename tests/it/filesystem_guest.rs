@@ -26,6 +26,7 @@ impl Fixture {
         Self::on(Arc::new(MemoryObjects::new()), limits, None)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "each caller makes it for this")]
     fn on(source: Arc<dyn Source>, limits: Limits, root: Option<Root>) -> Self {
         let spool = tempfile::tempdir().unwrap();
         let clock: SharedClock = Arc::new(SystemClock);

@@ -140,6 +140,7 @@ async fn every_flipped_byte_is_found_and_said_where() {
     let fixture = fixture(false).await;
     for (path, bytes) in fixture.packs().await {
         let frames = read_footer(&bytes).unwrap();
+        let mut ignored = 0;
         for at in 0..bytes.len() {
             // All of the small parts, and a sample of the long ones.
             if at > 64 && at + 200 < bytes.len() && at % 13 != 0 {
@@ -157,6 +158,11 @@ async fn every_flipped_byte_is_found_and_said_where() {
             let touched: Vec<_> = report.damage.iter().flat_map(|damage| &damage.files).collect();
             let objects: Vec<_> = report.damage.iter().map(|damage| &damage.object).collect();
             assert!(objects.iter().any(|object| matches!(object, Object::Pack(..))), "byte {at}: {objects:?}");
+            // A few bits of a zstd frame mean nothing (RFC 8878): what it decodes to is whole then, and only the pack's name tells.
+            if objects.iter().all(|object| matches!(object, Object::Pack(..))) {
+                ignored += 1;
+                continue;
+            }
             match frame.map(|frame| frame.kind) {
                 Some(FrameKind::Content) => {
                     assert!(objects.iter().any(|object| matches!(object, Object::Chunk(_))), "byte {at}: {objects:?}");
@@ -171,6 +177,8 @@ async fn every_flipped_byte_is_found_and_said_where() {
                 None => assert!(touched.is_empty(), "byte {at}: {touched:?}"),
             }
         }
+        let outside: usize = bytes.len() - frames.iter().map(|frame| frame.stored as usize).sum::<usize>();
+        assert!(ignored <= outside + 2 * frames.len(), "{ignored} changed bytes of {path} touch no object");
         fixture.put(&path, bytes).await;
     }
     assert!(fixture.verify(Depth::Deep).await.is_ok());
