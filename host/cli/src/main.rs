@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         }
     };
     let json = cli.global.json;
+    // The library's own notes: warnings on stderr, more with LANDFALL_LOG=info or debug.
+    let filter = tracing_subscriber::EnvFilter::try_from_env("LANDFALL_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
     let done = environment::read(&cli.global).and_then(|environment| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(commands::run(cli, environment));

@@ -198,7 +198,7 @@ impl Sessions {
     /// Stores a text or file that is too long for its entry, as `inputs/<sha256>`.
     ///
     /// # Errors
-    /// As [`Store::put_pack`].
+    /// As [`crate::store::Store::put_pack`].
     pub async fn put_input(&self, session: &SessionRef, bytes: bytes::Bytes) -> Result<Digest> {
         let digest = crate::id::sha256(&bytes);
         self.store.put_pack(&Key::Input(session.clone(), digest), bytes).await?;
