@@ -22,7 +22,7 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
     };
     println!("Building the guests and the binary. The first time this takes some minutes.");
     guests::build(&[])?;
-    command::run(Command::new("cargo").args(["build", "--locked", "--workspace", "--bins"]).current_dir(places::root()))?;
+    command::run(Command::new("cargo").args(["build", "--locked", "--workspace", "--all-targets"]).current_dir(places::root()))?;
 
     // Made anew each time, so that it is in no source file: at the end it is looked for in all that was stored.
     #[expect(clippy::disallowed_methods, reason = "a task for people, not the library")]

@@ -31,8 +31,8 @@ pub(crate) fn run(rest: &[String]) -> Result<()> {
         cargo(&["test", "--doc", "--locked", "--package", "landfall-guest"], Workspace::Guests)
     })?;
     step("tests of the guests' own logic", || cargo(&["nextest", "run", "--workspace", "--locked"], Workspace::Guests))?;
-    // Tests start the real binaries.
-    step("binaries", || cargo(&["build", "--workspace", "--bins", "--locked"], Workspace::Host))?;
+    // Tests start the real binaries. All targets at once, so that dependencies are built with one set of features.
+    step("binaries", || cargo(&["build", "--workspace", "--all-targets", "--locked"], Workspace::Host))?;
     step("tests", || {
         let mut arguments = vec!["nextest", "run", "--workspace", "--locked"];
         arguments.extend(rest.iter().map(String::as_str));
