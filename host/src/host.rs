@@ -314,7 +314,8 @@ impl Host {
         self.inner.new_run_id().to_string().parse()
     }
 
-    /// Returns the heads of the sessions in use, of one agent or of all, by name. A damaged head is a warning in the log and left out.
+    /// Returns the heads of the sessions in use, of one agent or of all, by name. One whose first turn never began (its branch was
+    /// misspelt, say) isn't in use. A damaged head is a warning in the log and left out.
     ///
     /// # Errors
     /// `Store`.
@@ -322,6 +323,7 @@ impl Host {
         let mut heads = Vec::new();
         for (session, head) in self.inner.sessions.list(agent).await? {
             match head {
+                Ok(head) if head.seq == 0 && head.lease.is_none() && head.saves.is_empty() => {}
                 Ok(head) => heads.push(head),
                 Err(error) => tracing::warn!(%session, error = %error.chain(), "a session is left out of the list"),
             }

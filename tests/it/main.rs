@@ -4,6 +4,7 @@
 
 mod command;
 mod component;
+mod dependencies;
 mod filesystem_guest;
 mod format;
 mod repository;

@@ -183,6 +183,7 @@ async fn a_first_turn_that_can_t_be_pinned_leaves_no_session_behind_it() {
     request.choice = Some(landfall::trigger::PinChoice::Branch("no-such-branch".to_owned()));
     let error = host.run(request, Arc::new(Seen::default()), Cancel::never()).await.unwrap_err();
     assert!(error.chain().contains("no-such-branch"), "{error:?}");
+    assert!(host.sessions(None).await.unwrap().is_empty());
     // The next one isn't bound by it.
     let record = run(&host, "todo", "s", "").await.unwrap();
     assert_eq!((record.status, record.seq), (Status::Completed, 1));

@@ -42,7 +42,7 @@ pub enum WarningKind {
     Submodule,
     /// A file kept in Git LFS: its pointer.
     LfsPointer,
-    /// A name that isn't UTF-8: it is carried, but a guest can't open it.
+    /// A name that isn't UTF-8: it is carried, and guests see it escaped.
     NotUtf8,
 }
 
@@ -66,7 +66,7 @@ impl Warnings {
             .map(|warning| match warning.kind {
                 WarningKind::Submodule => format!("{} is a submodule: its directory is empty", warning.path),
                 WarningKind::LfsPointer => format!("{} is kept in Git LFS: the file is its pointer", warning.path),
-                WarningKind::NotUtf8 => format!("{} has a name that isn't UTF-8: it is kept, but a guest can't open it", warning.path),
+                WarningKind::NotUtf8 => format!("{} has a name that isn't UTF-8: it is kept, and guests see it in this form", warning.path),
             })
             .collect();
         let more = self.total.saturating_sub(texts.len() as u64);
