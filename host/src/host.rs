@@ -20,8 +20,10 @@ use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
 use crate::repository::checkout::TreeLimits;
+use crate::repository::diff::DiffOptions;
 use crate::repository::imported::Repositories;
 use crate::repository::remote::{Credential, Git, RemoteOptions};
+use crate::repository::status::StatusOptions;
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
 use crate::session::queue::QueueEntry;
@@ -459,6 +461,20 @@ impl Host {
             paths,
         )
         .await
+    }
+
+    /// Returns what a checkpoint's `/workspace` changed since its pin, as a diff that `git apply` accepts in a checkout of the pin: the
+    /// repository's attributes are applied backwards, as git does it.
+    ///
+    /// # Errors
+    /// As [`Host::pinned`] and [`Host::diff`].
+    pub async fn diff_from_pin(&self, of: &OpenCheckpoint, paths: &[String]) -> Result<Bytes> {
+        let root = &of.checkpoint().root;
+        let imported = self.inner.imported(root).await?;
+        let paths = paths.iter().map(|path| path.trim_matches('/').as_bytes().to_vec()).collect();
+        let options = DiffOptions { status: StatusOptions { paths, ..StatusOptions::default() }, ..DiffOptions::default() };
+        let patch = crate::repository::diff::diff(of.source().as_ref(), &imported, &root.workspace, &options).await?;
+        Ok(patch.into())
     }
 
     /// Writes a checkpoint's `/workspace` as a folder, every byte checked; with a repository it gets a `.git` at the pin.

@@ -60,6 +60,12 @@ async fn a_second_host_with_an_empty_cache_goes_on_from_the_checkpoint() {
     assert_eq!(&main[..], b"fn main() {\n    // TODO: say hello\n}\n");
     let report = String::from_utf8(checkpoint.read("/workspace/REPORT.md", 0, 100_000).await.unwrap().to_vec()).unwrap();
     assert!(report.contains("src/main.rs") && report.contains("tool.sh"), "{report}");
+    // What it changed since its pin goes onto a checkout of the pin.
+    let patch = second.diff_from_pin(&checkpoint, &[]).await.unwrap();
+    let file = turns.folder.path().join("session.patch");
+    std::fs::write(&file, &patch).unwrap();
+    repository.git(&["checkout", "-q", "--detach", &commit]).unwrap();
+    repository.git(&["apply", "--check", file.to_str().unwrap()]).unwrap();
     let report = second.verify(&checkpoint, true).await.unwrap();
     assert!(report.is_ok(), "{report:?}");
 }

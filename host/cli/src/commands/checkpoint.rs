@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Checkpo
         Checkpoint::Cat { at, path } => cat(&host.open(&at.checkpoint.parse()?).await?, &path).await,
         Checkpoint::Diff { before, after, names } => {
             let (before, after) = (before.checkpoint.parse::<Selector>()?, after.map(|after| after.parse::<Selector>()).transpose()?);
-            diff(global, &host, &before, after.as_ref(), names).await
+            diff(global, &host, &before, after.as_ref(), names, &[]).await
         }
         Checkpoint::Open { at, to, unsafe_links } => {
             let checkpoint = host.open(&at.checkpoint.parse()?).await?;
@@ -162,21 +162,36 @@ async fn cat(checkpoint: &OpenCheckpoint, path: &str) -> anyhow::Result<Done> {
     }
 }
 
-async fn diff(global: &Global, host: &Host, before: &Selector, after: Option<&Selector>, names: bool) -> anyhow::Result<Done> {
-    let first = host.open(before).await?;
-    let (before, after) = match after {
-        Some(after) => (first, host.open(after).await?),
+/// Shows how two checkpoints differ; without a second one, what the first changed since its pin.
+pub(super) async fn diff(
+    global: &Global,
+    host: &Host,
+    first: &Selector,
+    second: Option<&Selector>,
+    names: bool,
+    paths: &[String],
+) -> anyhow::Result<Done> {
+    let first = host.open(first).await?;
+    let second = match second {
+        Some(second) => Some(host.open(second).await?),
+        None => None,
+    };
+    if !names && !global.json {
+        output::bytes(&match &second {
+            Some(second) => host.diff(&first, second, paths).await?,
+            None => host.diff_from_pin(&first, paths).await?,
+        })?;
+        return Ok(Done::Ok);
+    }
+    let (before, after) = match second {
+        Some(second) => (first, second),
         None => (host.pinned(&first).await?, first),
     };
-    if names || global.json {
-        let changes = host.changes(&before, &after).await?;
-        if global.json {
-            output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
-        } else {
-            print_changes(&changes);
-        }
+    let changes = host.changes(&before, &after).await?;
+    if global.json {
+        output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
     } else {
-        output::bytes(&host.diff(&before, &after, &[]).await?)?;
+        print_changes(&changes);
     }
     Ok(Done::Ok)
 }

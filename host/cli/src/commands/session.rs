@@ -28,7 +28,9 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Session
         Session::List { agent } => list(global, &host, agent.map(|agent| agent.parse()).transpose()?.as_ref()).await,
         Session::Show(session) => show(global, &host, &session_ref(&session)?).await,
         Session::Log { session, limit } => log(global, &host, &session_ref(&session)?, limit).await,
-        Session::Diff { session, names, paths } => diff(global, &host, session_ref(&session)?, names, &paths).await,
+        Session::Diff { session, names, paths } => {
+            super::checkpoint::diff(global, &host, &Selector::Head(session_ref(&session)?), None, names, &paths).await
+        }
     }
 }
 
@@ -140,22 +142,6 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
         ]);
     }
     output::table(&rows);
-    Ok(Done::Ok)
-}
-
-async fn diff(global: &Global, host: &Host, session: SessionRef, names: bool, paths: &[String]) -> anyhow::Result<Done> {
-    let after = host.open(&Selector::Head(session)).await?;
-    let before = host.pinned(&after).await?;
-    if names || global.json {
-        let changes = host.changes(&before, &after).await?;
-        if global.json {
-            output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
-        } else {
-            print_changes(&changes);
-        }
-    } else {
-        output::bytes(&host.diff(&before, &after, paths).await?)?;
-    }
     Ok(Done::Ok)
 }
 
