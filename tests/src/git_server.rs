@@ -95,7 +95,7 @@ impl GitServer {
         let key = rcgen::KeyPair::generate()?;
         let certificate =
             rcgen::CertificateParams::new(vec![String::from("localhost"), String::from("127.0.0.1")])?.signed_by(&key, &issuer)?;
-        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
         let config = tokio_rustls::rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
