@@ -8,6 +8,7 @@ mod dependencies;
 mod filesystem_guest;
 mod format;
 mod repository;
+mod schedule_expressions;
 mod session_crash;
 mod session_lease;
 mod store_conformance;

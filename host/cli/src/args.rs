@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Look at what turns left behind
     #[command(subcommand)]
     Checkpoint(Checkpoint),
+    /// Run agents by the clock or on demand
+    #[command(subcommand)]
+    Schedule(Schedule),
     /// Check the store: reachable, conditional writes and checksums enforced
     Doctor,
 }
@@ -195,4 +198,26 @@ pub(crate) enum Checkpoint {
         #[arg(long)]
         shallow: bool,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Schedule {
+    /// Say when an expression fires; needs neither config nor store
+    Next(Next),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Next {
+    /// Five fields: minute hour day-of-month month day-of-week; or @daily and the like; blank: on demand only
+    #[arg(value_name = "EXPR", allow_hyphen_values = true)]
+    pub(crate) expression: String,
+    /// The time zone, by its IANA name
+    #[arg(long, value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true)]
+    pub(crate) tz: String,
+    /// Only what comes after this instant (RFC 3339) [default: now]
+    #[arg(long, value_name = "INSTANT", allow_hyphen_values = true)]
+    pub(crate) after: Option<String>,
+    /// So many instants, 1 to 1000
+    #[arg(long, short = 'n', default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) count: u16,
 }

@@ -25,12 +25,14 @@ fn main() -> ExitCode {
     // The library's own notes: warnings on stderr, more with LANDFALL_LOG=info or debug.
     let filter = tracing_subscriber::EnvFilter::try_from_env("LANDFALL_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
-    let done = environment::read(&cli.global).and_then(|environment| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let done = runtime.block_on(commands::run(cli, environment));
-        // A blocked helper thread (a fetch that hangs) must not keep a finished command from ending.
-        runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-        done
+    let done = commands::answer(&cli).unwrap_or_else(|| {
+        environment::read(&cli.global).and_then(|environment| {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let done = runtime.block_on(commands::run(cli, environment));
+            // A blocked helper thread (a fetch that hangs) must not keep a finished command from ending.
+            runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+            done
+        })
     });
     match done {
         Ok(exit::Done::Ok) => ExitCode::SUCCESS,

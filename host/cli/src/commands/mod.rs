@@ -4,11 +4,20 @@ mod checkpoint;
 mod doctor;
 mod init;
 mod run;
+mod schedule;
 mod session;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Schedule};
 use crate::environment::Environment;
 use crate::exit::Done;
+
+/// Answers the verbs that need neither config nor store; none for the others.
+pub(crate) fn answer(cli: &Cli) -> Option<anyhow::Result<Done>> {
+    match &cli.command {
+        Command::Schedule(Schedule::Next(args)) => Some(schedule::next::run(&cli.global, args)),
+        _ => None,
+    }
+}
 
 /// Runs the verb that was typed.
 pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Done> {
@@ -18,6 +27,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Do
         Command::Run(args) => run::run(global, environment, args).await,
         Command::Session(verb) => session::run(global, environment, verb).await,
         Command::Checkpoint(verb) => checkpoint::run(global, environment, verb).await,
+        Command::Schedule(verb) => schedule::run(global, environment, verb).await,
         Command::Doctor => doctor::run(global, environment).await,
     }
 }
