@@ -19,6 +19,7 @@ use crate::component::engine::{Engine, EngineOptions};
 use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
+use crate::policy::url::Target;
 use crate::repository::checkout::TreeLimits;
 use crate::repository::diff::DiffOptions;
 use crate::repository::imported::Repositories;
@@ -218,8 +219,9 @@ fn agent_repository(
     };
     let credential = agent.credentials.iter().find_map(|credential| {
         let (named, secret) = (config.credentials.get(credential)?, secrets.get(credential)?);
-        let fits = named.audience.iter().any(|audience| same_origin(audience, &repository.url));
-        fits.then(|| Credential::basic(&named.user, secret.expose()))
+        let origin = Target::parse(&repository.url).ok()?;
+        let fits = named.audience.iter().any(|audience| audience.covers_origin(origin.origin()));
+        (named.uses.repository && fits && config.allows_credential(credential)).then(|| Credential::basic(&named.user, secret.expose()))
     });
     let options = RemoteOptions {
         ca_pem,
@@ -241,13 +243,6 @@ fn matches_url(pattern: &str, url: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => url.starts_with(start),
         None => url.trim_end_matches('/').trim_end_matches(".git") == pattern.trim_end_matches('/').trim_end_matches(".git"),
-    }
-}
-
-fn same_origin(audience: &str, url: &str) -> bool {
-    match (url::Url::parse(audience), url::Url::parse(url)) {
-        (Ok(audience), Ok(url)) => url.scheme() == "https" && audience.origin() == url.origin(),
-        _ => false,
     }
 }
 
@@ -552,17 +547,7 @@ impl Inner {
     }
 
     pub(crate) fn agent(&self, name: &AgentName) -> Result<&Agent> {
-        let agent = self.config.agents.get(name).ok_or_else(|| {
-            let error = Error::usage(format!("no agent is named {name}")).code("unknown_agent");
-            match crate::config::nearest(name.as_str(), self.config.agents.keys().map(AgentName::as_str)) {
-                Some(near) => error.hint(format!("did you mean {near}?")),
-                None if self.config.agents.is_empty() => error.hint("the config names no agents: `landfall init` writes one to start from"),
-                None => {
-                    let names: Vec<&str> = self.config.agents.keys().map(AgentName::as_str).collect();
-                    error.hint(format!("the config has {}", names.join(", ")))
-                }
-            }
-        })?;
+        let agent = self.config.agents.get(name).ok_or_else(|| self.config.unknown_agent(name.as_str()))?;
         if self.broad_token && agent.credentials.iter().any(|credential| credential == GITHUB_READ_TOKEN) {
             return Err(Error::denied(format!("agent {name} uses {GITHUB_READ_TOKEN}, and the environment also holds GITHUB_TOKEN"))
                 .code("token_too_broad")

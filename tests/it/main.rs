@@ -7,6 +7,7 @@ mod component;
 mod dependencies;
 mod filesystem_guest;
 mod format;
+mod policy_vectors;
 mod repository;
 mod schedule_expressions;
 mod session_crash;

@@ -52,8 +52,46 @@ pub(crate) enum Command {
     /// Run agents by the clock or on demand
     #[command(subcommand)]
     Schedule(Schedule),
+    /// Ask what an agent may reach
+    #[command(subcommand)]
+    Policy(Policy),
     /// Check the store: reachable, conditional writes and checksums enforced
     Doctor,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Policy {
+    /// Say whether a request would leave, and why: exit code 0 when it would, 3 when it is denied
+    Check(PolicyCheck),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PolicyCheck {
+    /// An URL, or an address alone; before it, the agent whose lists count. Without an agent only the rules for URLs and addresses
+    /// do, and --allow
+    #[arg(value_name = "[AGENT] URL|ADDRESS", required = true, num_args = 1..=2)]
+    pub(crate) asked: Vec<String>,
+    /// The method
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+    /// A host pattern, as in allowed_outbound_hosts, to try without an agent; can be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) allow: Vec<String>,
+    /// Take this for the name server's answer; HOST * is every name; EMPTY, NXDOMAIN and SELF (an address of this machine) are
+    /// answers too
+    #[arg(long, value_name = "HOST=IP,IP")]
+    pub(crate) resolve: Vec<String>,
+}
+
+impl PolicyCheck {
+    /// Returns the agent, when one is named, and what is asked about.
+    pub(crate) fn agent_and_target(&self) -> (Option<&str>, &str) {
+        match self.asked.as_slice() {
+            [agent, target] => (Some(agent), target),
+            [target] => (None, target),
+            _ => (None, ""),
+        }
+    }
 }
 
 #[derive(Args, Debug)]

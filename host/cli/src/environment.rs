@@ -28,10 +28,22 @@ const CONFIG_NAME: &str = "landfall.toml";
 /// Prefixes of the variables that configure an object store's client.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
+/// What a verb needs of its environment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    /// Nothing: it answers without a config.
+    Nothing,
+    /// The config, without the values of the credentials.
+    Config,
+    /// All of it.
+    All,
+}
+
 /// Reads the config, the store's settings and the credentials; takes the credentials out of the process's environment.
-pub(crate) fn read(global: &Global) -> anyhow::Result<Environment> {
+pub(crate) fn read(global: &Global, needs: Needs) -> anyhow::Result<Environment> {
     let here = std::env::current_dir().context("finding the current folder")?;
     let file = match &global.config {
+        _ if needs == Needs::Nothing => None,
         Some(file) => Some(here.join(file)),
         None => here.ancestors().map(|folder| folder.join(CONFIG_NAME)).find(|file| file.is_file()),
     };
@@ -44,13 +56,16 @@ pub(crate) fn read(global: &Global) -> anyhow::Result<Environment> {
         }
         None => Config::parse("(no landfall.toml)", "version = 1", &folder)?,
     };
-    if let Some(policy) = &global.policy {
+    if let Some(policy) = &global.policy
+        && needs != Needs::Nothing
+    {
         config.policy = Some(Config::parse_policy(&policy.display().to_string(), &read_text(policy)?)?);
     }
     let mut secrets = Vec::new();
     for (name, credential) in &config.credentials {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let value = match &credential.source {
+            _ if needs != Needs::All => continue,
             CredentialSource::Env(variable) => std::env::var(variable).ok(),
             CredentialSource::File(file) => Some(read_text(file).with_context(|| format!("reading the credential {name}"))?),
         };

@@ -11,6 +11,10 @@ pub(crate) enum Done {
     Ok,
     /// The run failed, or the check found damage.
     Failed,
+    /// What was asked about can't be meant; it was said.
+    Usage,
+    /// What was asked about is denied.
+    Denied,
 }
 
 /// Exit codes: 0 done, 1 the run failed, 2 usage or config, 3 denied, 4 conflict or fenced, 5 store or network.

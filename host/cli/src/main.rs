@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("LANDFALL_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
     let done = commands::answer(&cli).unwrap_or_else(|| {
-        environment::read(&cli.global).and_then(|environment| {
+        environment::read(&cli.global, commands::needs(&cli.command)).and_then(|environment| {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let done = runtime.block_on(commands::run(cli, environment));
             // A blocked helper thread (a fetch that hangs) must not keep a finished command from ending.
@@ -37,6 +37,8 @@ fn main() -> ExitCode {
     match done {
         Ok(exit::Done::Ok) => ExitCode::SUCCESS,
         Ok(exit::Done::Failed) => ExitCode::from(1),
+        Ok(exit::Done::Usage) => ExitCode::from(2),
+        Ok(exit::Done::Denied) => ExitCode::from(3),
         Err(error) => exit::report(&error, json),
     }
 }

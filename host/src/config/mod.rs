@@ -1,5 +1,6 @@
 //! The configuration: `landfall.toml` as data, checked as a whole, with errors that name file, line and the nearest right name.
 
+mod egress;
 mod parse;
 mod units;
 
@@ -10,8 +11,11 @@ use std::time::Duration;
 pub(crate) use parse::nearest;
 pub use units::{parse_bytes, parse_span};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::AgentName;
+use crate::policy::addresses::PrivateRange;
+use crate::policy::credentials::{Audience, Placement};
+use crate::policy::hosts::HostList;
 
 /// Everything that `landfall.toml` says.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +39,10 @@ pub struct Agent {
     pub repository: Option<Repository>,
     /// Names of the credentials that the host may use for it.
     pub credentials: Vec<String>,
+    /// The hosts that it may send requests to; empty for none.
+    pub allowed_outbound_hosts: HostList,
+    /// Addresses that aren't public and are opened to it, each at one exact host.
+    pub private_addresses: Vec<PrivateRange>,
     /// What `wasi:config/store` answers.
     pub config: BTreeMap<String, String>,
     /// Arguments of a command component, after its name.
@@ -55,6 +63,8 @@ impl Agent {
             component: component.into(),
             repository: None,
             credentials: Vec::new(),
+            allowed_outbound_hosts: HostList::default(),
+            private_addresses: Vec::new(),
             config: BTreeMap::new(),
             args: Vec::new(),
             env: BTreeMap::new(),
@@ -90,10 +100,25 @@ pub struct Repository {
 pub struct Credential {
     /// Where the binary reads its value.
     pub source: CredentialSource,
-    /// Where it may be sent: `https://host[:port]`.
-    pub audience: Vec<String>,
+    /// Where it may be sent.
+    pub audience: Vec<Audience>,
     /// The user name sent with it to a git server.
     pub user: String,
+    /// What it is for.
+    pub uses: Uses,
+    /// Where it goes in a request of the agent.
+    pub place: Placement,
+    /// The methods of an agent's requests that it is added to; none for all.
+    pub methods: Option<Vec<http::Method>>,
+}
+
+/// What a credential is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// The git client sends it for the agent's repository.
+    pub repository: bool,
+    /// It is added to the agent's own requests.
+    pub fetch: bool,
 }
 
 /// Where a credential's value comes from.
@@ -105,11 +130,17 @@ pub enum CredentialSource {
     File(PathBuf),
 }
 
-/// What any agent may have at most.
+/// What any agent may have at most. What an agent gets is what its entry asks for and this allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Patterns of repository URLs, `*` at the end allowed; none: any.
     pub repositories: Option<Vec<String>>,
+    /// The hosts that agents may send requests to. Nothing listed, nothing allowed.
+    pub allowed_outbound_hosts: HostList,
+    /// The credentials that agents may name; none: any, each within its audience.
+    pub credentials: Option<Vec<String>>,
+    /// Addresses that aren't public and may be opened. Nothing listed, nothing opened.
+    pub private_addresses: Vec<PrivateRange>,
 }
 
 /// The limits of an agent. Bytes and spans; the defaults are those of the design.
@@ -166,6 +197,20 @@ impl Config {
     /// `Config` with the file, the line and, where a name is wrong, the nearest right one.
     pub fn parse(name: &str, text: &str, folder: &std::path::Path) -> Result<Self> {
         parse::parse(name, text, folder)
+    }
+
+    /// Returns the error for a name that no agent has, with the nearest one that does.
+    #[must_use]
+    pub fn unknown_agent(&self, name: &str) -> Error {
+        let error = Error::usage(format!("no agent is named {name}")).code("unknown_agent");
+        match nearest(name, self.agents.keys().map(AgentName::as_str)) {
+            Some(near) => error.hint(format!("did you mean {near}?")),
+            None if self.agents.is_empty() => error.hint("the config names no agents: `landfall init` writes one to start from"),
+            None => {
+                let names: Vec<&str> = self.agents.keys().map(AgentName::as_str).collect();
+                error.hint(format!("the config has {}", names.join(", ")))
+            }
+        }
     }
 
     /// Reads the text of a policy file: only a `[policy]` section.

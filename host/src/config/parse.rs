@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Agent, Config, Credential, CredentialSource, GITHUB_READ_TOKEN, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
+use super::egress::{self, RawCredential, RawHosts, RawPolicy, RawRanges};
+use super::{Agent, Config, Credential, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
 use crate::error::{Error, Result};
 use crate::id::AgentName;
 
@@ -20,7 +21,7 @@ struct RawConfig {
     #[serde(default)]
     agents: BTreeMap<Spanned<String>, RawAgent>,
     #[serde(default)]
-    credentials: BTreeMap<String, RawCredential>,
+    credentials: BTreeMap<Spanned<String>, RawCredential>,
     policy: Option<RawPolicy>,
 }
 
@@ -37,6 +38,10 @@ struct RawAgent {
     repository: Option<RawRepository>,
     #[serde(default)]
     credentials: Vec<Spanned<String>>,
+    #[serde(default)]
+    allowed_outbound_hosts: RawHosts,
+    #[serde(default)]
+    private_addresses: RawRanges,
     #[serde(default)]
     config: BTreeMap<String, String>,
     #[serde(default)]
@@ -67,29 +72,6 @@ struct RawRepository {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawCredential {
-    source: RawSource,
-    #[serde(default)]
-    audience: Vec<Spanned<String>>,
-    #[serde(default)]
-    user: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "lowercase")]
-enum RawSource {
-    Env(String),
-    File(PathBuf),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPolicy {
-    repositories: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawPolicyFile {
     policy: RawPolicy,
 }
@@ -109,13 +91,13 @@ struct RawLimits {
 }
 
 /// The text being read: what an error needs to point at a place in it.
-struct Text<'t> {
+pub(super) struct Text<'t> {
     name: &'t str,
     text: &'t str,
 }
 
 impl Text<'_> {
-    fn error(&self, at: Range<usize>, message: impl std::fmt::Display) -> Error {
+    pub(super) fn error(&self, at: Range<usize>, message: impl std::fmt::Display) -> Error {
         let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         Error::config(format!("{}:{line}: {message}", self.name))
@@ -160,49 +142,33 @@ pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {
             .error(raw.version.span(), format!("version {} of the config is unknown", raw.version.get_ref()))
             .hint("this program reads `version = 1`; a newer config needs a newer program"));
     }
-    let mut credentials = BTreeMap::new();
-    for (name, raw) in &raw.credentials {
-        credentials.insert(name.clone(), credential(&at, name, raw, folder)?);
-    }
-    credentials.entry(GITHUB_READ_TOKEN.to_owned()).or_insert_with(|| Credential {
-        source: CredentialSource::Env(GITHUB_READ_TOKEN.to_owned()),
-        audience: vec!["https://github.com".to_owned()],
-        user: "x-access-token".to_owned(),
-    });
+    let credentials = egress::credentials(&at, &raw.credentials, folder)?;
     let mut agents = BTreeMap::new();
     for (name, raw) in raw.agents {
         let agent = agent(&at, &raw, &credentials, folder)?;
         let parsed: AgentName = name.get_ref().parse().map_err(|error: Error| at.error(name.span(), error.message()))?;
         agents.insert(parsed, agent);
     }
-    Ok(Config { store: raw.store.url, agents, credentials, policy: raw.policy.map(policy) })
+    let policy = raw.policy.as_ref().map(|raw| egress::policy(&at, raw, Some(&credentials))).transpose()?;
+    Ok(Config { store: raw.store.url, agents, credentials, policy })
 }
 
 pub(super) fn parse_policy(name: &str, text: &str) -> Result<Policy> {
     let at = Text { name, text };
     let raw: RawPolicyFile = toml::from_str(text).map_err(|error| at.toml_error(&error))?;
-    Ok(policy(raw.policy))
-}
-
-fn policy(raw: RawPolicy) -> Policy {
-    Policy { repositories: raw.repositories }
+    egress::policy(&at, &raw.policy, None)
 }
 
 fn agent(at: &Text<'_>, raw: &RawAgent, credentials: &BTreeMap<String, Credential>, folder: &Path) -> Result<Agent> {
-    for wanted in &raw.credentials {
-        if !credentials.contains_key(wanted.get_ref()) {
-            let error = at.error(wanted.span(), format!("no credential is named {:?}", wanted.get_ref()));
-            return Err(match nearest(wanted.get_ref(), credentials.keys().map(String::as_str)) {
-                Some(name) => error.hint(format!("did you mean {name:?}?")),
-                None => error.hint(format!("add a section [credentials.{}]", wanted.get_ref())),
-            });
-        }
-    }
+    egress::check_names(at, &raw.credentials, credentials)?;
+    egress::check_overlaps(at, &raw.credentials, credentials)?;
     let repository = raw.repository.as_ref().map(|raw| repository(at, raw, folder)).transpose()?;
     Ok(Agent {
         component: folder.join(&raw.component),
         repository,
         credentials: raw.credentials.iter().map(|name| name.get_ref().clone()).collect(),
+        allowed_outbound_hosts: egress::hosts(at, &raw.allowed_outbound_hosts)?,
+        private_addresses: egress::ranges(at, &raw.private_addresses)?,
         config: raw.config.clone(),
         args: raw.args.clone(),
         env: raw.env.clone(),
@@ -227,37 +193,6 @@ fn repository(at: &Text<'_>, raw: &RawRepository, folder: &Path) -> Result<Repos
         url: raw.url.get_ref().clone(),
         branch: raw.branch.clone(),
         ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)),
-    })
-}
-
-fn credential(at: &Text<'_>, name: &str, raw: &RawCredential, folder: &Path) -> Result<Credential> {
-    let valid_name =
-        |name: &str| !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    if !valid_name(name) {
-        return Err(at.error(0..0, format!("{name:?} can't name a credential: letters, digits, _ and -, at most 64")));
-    }
-    if raw.audience.is_empty() {
-        return Err(at
-            .error(0..0, format!("[credentials.{name}] has no audience"))
-            .hint("add audience = [\"https://host\"]: where it may be sent"));
-    }
-    for audience in &raw.audience {
-        let parsed = url::Url::parse(audience.get_ref()).ok().filter(|url| {
-            url.scheme() == "https" && url.host_str().is_some() && url.path() == "/" && url.query().is_none() && url.username().is_empty()
-        });
-        if parsed.is_none() {
-            return Err(at
-                .error(audience.span(), format!("{:?} can't be an audience", audience.get_ref()))
-                .hint("an audience is https://host or https://host:port; http is refused because it would send the secret in clear"));
-        }
-    }
-    Ok(Credential {
-        source: match &raw.source {
-            RawSource::Env(name) => CredentialSource::Env(name.clone()),
-            RawSource::File(file) => CredentialSource::File(folder.join(file)),
-        },
-        audience: raw.audience.iter().map(|audience| audience.get_ref().clone()).collect(),
-        user: raw.user.clone().unwrap_or_else(|| "x-access-token".to_owned()),
     })
 }
 

@@ -3,12 +3,13 @@
 mod checkpoint;
 mod doctor;
 mod init;
+mod policy;
 mod run;
 mod schedule;
 mod session;
 
-use crate::args::{Cli, Command, Schedule};
-use crate::environment::Environment;
+use crate::args::{Cli, Command, Policy, Schedule};
+use crate::environment::{Environment, Needs};
 use crate::exit::Done;
 
 /// Answers the verbs that need neither config nor store; none for the others.
@@ -16,6 +17,15 @@ pub(crate) fn answer(cli: &Cli) -> Option<anyhow::Result<Done>> {
     match &cli.command {
         Command::Schedule(Schedule::Next(args)) => Some(schedule::next::run(&cli.global, args)),
         _ => None,
+    }
+}
+
+/// Says what a verb needs of its environment. Questions that need no config are answered beside a broken one too.
+pub(crate) fn needs(command: &Command) -> Needs {
+    match command {
+        Command::Policy(Policy::Check(args)) if args.agent_and_target().0.is_none() => Needs::Nothing,
+        Command::Policy(_) => Needs::Config,
+        _ => Needs::All,
     }
 }
 
@@ -28,6 +38,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Do
         Command::Session(verb) => session::run(global, environment, verb).await,
         Command::Checkpoint(verb) => checkpoint::run(global, environment, verb).await,
         Command::Schedule(verb) => schedule::run(global, environment, verb).await,
+        Command::Policy(verb) => policy::run(global, &environment, verb).await,
         Command::Doctor => doctor::run(global, environment).await,
     }
 }
