@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 
-PAGE_MAX, STORED_PAGE_MAX = 16 << 10, 256 << 10
+PAGE_MAX, DIRECTORY_MAX, STORED_PAGE_MAX = 16 << 10, 4 << 10, 256 << 10
 CHUNK_MAX, PACK_MAX, INLINE_MAX, PARTS_MAX, FANOUT = 1 << 20, 32 << 20, 64, 16, 16
 DOCUMENT_MAX, SIZE_MAX, ENTRIES_MAX = 64 << 10, (1 << 63) - 1, 1 << 24
 
@@ -225,8 +225,9 @@ class Pack:
         need(data[:8] == b"LFPACK1\n" and data[-8:] == b"LFPEND1\n", "the magic bytes at its ends are missing")
         length = int.from_bytes(data[-12:-8], "little")
         need(length <= len(data) - 20, "its footer is longer than it")
-        version, frames = array(cbor(data[-12 - length : -12]), 2)
+        version, frames, salt = array(cbor(data[-12 - length : -12]), 3)
         need(version == 1, "its footer has another version")
+        octets(salt, 16)
         self.data, self.frames, self.plain = data, {}, functools.lru_cache(64)(self.decode)
         offset, pages = 8, False
         for frame in array(frames):
@@ -368,6 +369,7 @@ def check_body(body):
     kind, items = array(cbor(body), 2)
     array(items)
     if kind == DIRECTORY:
+        need(len(items) <= 1 or len(body) <= DIRECTORY_MAX, "a directory page has more than fits one")
         for item in items:
             check_entry(item)
         ascending([item[0] for item in items])
@@ -377,7 +379,7 @@ def check_body(body):
         entries = sum(integer(item[2], ENTRIES_MAX, 1) for item in used)
         length = sum(integer(item[1], SIZE_MAX, 1) for item in used)
         need(all(octets(item[0], 32) for item in used) and entries <= ENTRIES_MAX, "a split has impossible totals")
-        need(2 + len(encode(entries)) + length > PAGE_MAX, "a split holds what would fit one page")
+        need(entries > 1 and 2 + len(encode(entries)) + length > DIRECTORY_MAX, "a split holds what would fit one page")
     elif kind == LIST:
         check_parts(items)
     elif kind in (LIST_SPLIT, TABLE_SPLIT):

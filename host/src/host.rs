@@ -1,5 +1,7 @@
 //! The host: what an embedder makes once and runs turns with.
 
+mod lines;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +33,7 @@ use crate::session::queue::QueueEntry;
 use crate::session::record::{RunRecord, Text};
 use crate::session::replica::{Process, Replica};
 use crate::session::selector::Selector;
-use crate::session::{Held, Sessions, Snapshot};
+use crate::session::{Held, Kept, Sessions, Snapshot};
 use crate::store::Store;
 use crate::store::cache::DiskCache;
 use crate::trigger::{SharedWatch, TurnRequest};
@@ -320,7 +322,7 @@ impl Host {
         let mut heads = Vec::new();
         for (session, head) in self.inner.sessions.list(agent).await? {
             match head {
-                Ok(head) if head.seq == 0 && head.lease.is_none() && head.saves.is_empty() => {}
+                Ok(head) if head.seq == 0 && head.lease.is_none() && head.saves.is_empty() && head.checkpoint.is_none() => {}
                 Ok(head) => heads.push(head),
                 Err(error) => tracing::warn!(%session, error = %error.chain(), "a session is left out of the list"),
             }
@@ -373,7 +375,8 @@ impl Host {
     /// names the checkpoint before it); `pack_missing` and `pack_damaged` come when the content is read.
     pub async fn open_run_checkpoint(&self, agent: &AgentName, run: RunId) -> Result<OpenCheckpoint> {
         let record = self.find_run(Some(agent), run).await?;
-        self.left_by(&record)
+        let head = self.session(&record.session).await?;
+        Ok(self.open_checkpoint(left_by(&head, record)?.checkpoint))
     }
 
     /// Opens the checkpoint that a person names.
@@ -381,33 +384,50 @@ impl Host {
     /// # Errors
     /// As [`Host::open_run_checkpoint`]; `NotFound` for a session, a turn or a name that doesn't exist.
     pub async fn open(&self, selector: &Selector) -> Result<OpenCheckpoint> {
+        Ok(self.open_checkpoint(self.find(selector).await?.checkpoint))
+    }
+
+    /// Finds the checkpoint that a person names, and what keeps it.
+    ///
+    /// # Errors
+    /// As [`Host::open`]; `NotFound` with the code `checkpoint_dropped` when its session doesn't keep it any more.
+    pub async fn find(&self, selector: &Selector) -> Result<Kept> {
         match selector {
-            Selector::Run(run) => self.left_by(&self.find_run(None, *run).await?),
+            Selector::Run(run) => {
+                let record = self.find_run(None, *run).await?;
+                let head = self.session(&record.session).await?;
+                left_by(&head, record)
+            }
             Selector::Head(session) => {
                 let head = self.session(session).await?;
-                let checkpoint = head.checkpoint.ok_or_else(|| {
+                head.current().ok_or_else(|| {
                     Error::not_found(format!("session {session} has no checkpoint yet"))
                         .code("no_checkpoint")
                         .hint("it has one after its first turn")
-                })?;
-                Ok(self.open_checkpoint(checkpoint))
+                })
             }
             Selector::Turn(session, turn) => {
-                let found = self.runs(session, HISTORY).await?.into_iter().find(|record| record.is_completed() && record.turn == *turn);
-                self.left_by(&found.ok_or_else(|| {
-                    Error::not_found(format!("session {session} has no turn {turn}"))
-                        .code("no_turn")
-                        .hint("`landfall session log` lists the turns")
-                })?)
+                let head = self.session(session).await?;
+                let found = self.inner.sessions.records(&head, HISTORY).await?;
+                let found = found.into_iter().find(|record| record.is_completed() && record.turn == *turn);
+                left_by(
+                    &head,
+                    found.ok_or_else(|| {
+                        Error::not_found(format!("session {session} has no turn {turn}"))
+                            .code("no_turn")
+                            .hint("`landfall session log` lists the turns")
+                    })?,
+                )
             }
             Selector::Saved(session, name) => {
                 let head = self.session(session).await?;
-                let save = head.saves.into_iter().find(|save| save.name == *name).ok_or_else(|| {
+                let save = head.saves.iter().find(|save| save.name == *name).ok_or_else(|| {
                     Error::not_found(format!("session {session} has no checkpoint named {name:?}"))
                         .code("no_save")
                         .hint("`landfall session show` lists them")
                 })?;
-                Ok(self.open_checkpoint(save.checkpoint))
+                let (session, checkpoint) = (session.clone(), save.checkpoint.clone());
+                Ok(Kept { session, incarnation: head.incarnation, checkpoint, seq: None })
             }
         }
     }
@@ -494,13 +514,6 @@ impl Host {
         verify::verify(&self.inner.store, checkpoint.checkpoint(), depth).await
     }
 
-    fn left_by(&self, record: &RunRecord) -> Result<OpenCheckpoint> {
-        let checkpoint = record.after.clone().ok_or_else(|| {
-            Error::not_found(format!("run {} left no checkpoint: it {}", record.run, record.status)).code("no_checkpoint")
-        })?;
-        Ok(self.open_checkpoint(checkpoint))
-    }
-
     /// Finds a run by its id alone: looks into each session of the agent, or of all.
     async fn find_run(&self, agent: Option<&AgentName>, run: RunId) -> Result<RunRecord> {
         let mut not_done = None;
@@ -522,6 +535,20 @@ impl Host {
                 .hint("`landfall session log` lists the runs of a session")
         }))
     }
+}
+
+/// Returns what a run left behind.
+fn left_by(head: &Head, record: RunRecord) -> Result<Kept> {
+    let Some(checkpoint) = record.after else {
+        return Err(Error::not_found(format!("run {} left no checkpoint: it {}", record.run, record.status)).code("no_checkpoint"));
+    };
+    let kept = Kept { session: record.session, incarnation: record.incarnation, checkpoint, seq: Some(record.seq) };
+    if head.keeps(&kept) {
+        return Ok(kept);
+    }
+    Err(Error::not_found(format!("what run {} left behind isn't kept any more", record.run))
+        .code("checkpoint_dropped")
+        .hint("`landfall checkpoint list` lists what is kept; [retention] in the config says how much that is"))
 }
 
 impl Inner {
@@ -607,7 +634,8 @@ impl Inner {
             })
             .collect();
         for record in self.sessions.records(head, limit).await? {
-            if let (true, Some(after), Some(ended)) = (record.is_completed(), &record.after, record.ended) {
+            let there = record.is_completed() && record.seq >= head.kept_from;
+            if let (true, Some(after), Some(ended)) = (there, &record.after, record.ended) {
                 all.push(SessionCheckpoint { id: after.id, name: None, run: record.run, turn: Some(record.turn), created: ended });
             }
         }

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod component;
 pub mod config;
 pub mod error;
+pub mod gc;
 pub mod host;
 pub mod id;
 pub mod policy;

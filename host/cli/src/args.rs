@@ -55,6 +55,8 @@ pub(crate) enum Command {
     /// Ask what an agent may reach
     #[command(subcommand)]
     Policy(Policy),
+    /// Free what no checkpoint needs any more
+    Gc(Gc),
     /// Check the store: reachable, conditional writes and checksums enforced
     Doctor,
 }
@@ -92,6 +94,25 @@ impl PolicyCheck {
             _ => (None, ""),
         }
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Gc {
+    /// Change nothing, and say what would be done and why
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Keep the checkpoints of so many last turns [default: that of [retention], or 50]
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_last: Option<u64>,
+    /// Keep the checkpoints of so many last days [default: that of [retention], or 30]
+    #[arg(long, value_name = "N")]
+    pub(crate) keep_days: Option<u64>,
+    /// Leave sessions in the many small packs that their turns made
+    #[arg(long)]
+    pub(crate) no_compact: bool,
+    /// Also read so many percent of the packs, drawn at random, and compare them with their names
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) scrub: Option<u8>,
 }
 
 #[derive(Args, Debug)]
@@ -174,6 +195,25 @@ pub(crate) enum Session {
         #[arg(long = "path", value_name = "PATH")]
         paths: Vec<String>,
     },
+    /// Make a session that begins with a checkpoint of another
+    Fork {
+        #[command(flatten)]
+        from: CheckpointArg,
+        /// The new session: a name, or AGENT/SESSION for another agent
+        #[arg(value_name = "SESSION")]
+        to: String,
+    },
+    /// Go back to an older checkpoint of the session; the turns since stay in its log
+    Rollback {
+        /// The session: AGENT/SESSION, or AGENT for its session "default"
+        #[arg(value_name = "AGENT[/SESSION]")]
+        session: String,
+        /// A turn's number, the name of a checkpoint, or a run's id
+        #[arg(value_name = "TURN|NAME|RUN")]
+        to: String,
+    },
+    /// Delete a session; what its forks stand on stays
+    Delete(SessionArg),
 }
 
 /// A checkpoint.
@@ -225,6 +265,28 @@ pub(crate) enum Checkpoint {
         /// The folder to make; it must not exist or be empty
         to: PathBuf,
         /// Also write symbolic links that lead out of the folder
+        #[arg(long)]
+        unsafe_links: bool,
+    },
+    /// Write the files of one as a tar archive: the same bytes each time
+    Export {
+        #[command(flatten)]
+        at: CheckpointArg,
+        /// The archive's file; - is standard output
+        #[arg(long, short, value_name = "FILE|-", default_value = "-")]
+        output: PathBuf,
+        /// The folder, as the agent sees it
+        #[arg(long, default_value = "/workspace")]
+        path: String,
+    },
+    /// Make a session that begins with the files of a folder or a tar archive
+    Import {
+        /// A folder, a tar archive (plain, gzip or zstd), or - for an archive on standard input
+        #[arg(value_name = "DIR|TAR|-")]
+        from: PathBuf,
+        #[command(flatten)]
+        session: SessionArg,
+        /// Also take symbolic links that lead out of the files
         #[arg(long)]
         unsafe_links: bool,
     },

@@ -5,7 +5,7 @@
 //! part without following, files are created exclusively, and links are made last. Every chunk is checked before its bytes are written.
 
 mod disk;
-mod links;
+pub(super) mod links;
 mod plan;
 mod write;
 

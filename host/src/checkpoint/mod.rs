@@ -1,6 +1,8 @@
 //! Checkpoints: what a turn left behind, as packs of content and pages under one small root record.
 
+pub mod export;
 pub mod frame;
+pub mod import;
 pub mod inspect;
 pub mod materialise;
 pub mod pack;

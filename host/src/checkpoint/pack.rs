@@ -1,6 +1,6 @@
 //! Packs: the immutable objects that hold a checkpoint's frames. A pack's name is the SHA-256 of its bytes.
 //!
-//! A pack is the magic, frames back to back (content first, then pages with children before parents), a footer in CBOR, the footer's
+//! A pack is the magic, frames back to back (content first, then pages with children before parents), a footer in CBOR with a salt, the footer's
 //! length (u32 LE) and the end magic. Readers find objects by the hints in pages; the footer is for rebuilding and verifying.
 //! `host/docs/FORMAT.md` specifies the byte form.
 
@@ -30,6 +30,12 @@ pub const FOOTER_MAX: usize = 4 << 20;
 pub const OBJECTS_MAX: usize = 256 << 10;
 
 const FOOTER_VERSION: u64 = 1;
+/// Length in bytes of a pack's salt.
+pub const SALT_LEN: usize = 16;
+
+/// Random bytes in a pack, so that no pack ever has the name of another, whatever they hold. A collector may then delete a pack by its name
+/// as late as it likes: nobody can have stored it again meanwhile.
+pub type Salt = [u8; SALT_LEN];
 
 /// What a frame holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +95,7 @@ impl PackBuilder {
     #[must_use]
     pub fn len(&self) -> usize {
         // A footer entry is at most 18 bytes and 5 for each object.
-        self.bytes.len() + TRAILER + 16 + 18 * self.frames.len() + 5 * self.objects
+        self.bytes.len() + TRAILER + 16 + SALT_LEN + 18 * self.frames.len() + 5 * self.objects
     }
 
     /// Returns whether the pack has no frame.
@@ -107,7 +113,7 @@ impl PackBuilder {
     /// Returns whether a frame of so many stored bytes and objects still fits under [`PACK_MAX`] and the other limits.
     #[must_use]
     pub fn has_room(&self, stored: usize, objects: usize) -> bool {
-        let footer = 16 + 18 * (self.frames.len() + 1) + 5 * (self.objects + objects);
+        let footer = 16 + SALT_LEN + 18 * (self.frames.len() + 1) + 5 * (self.objects + objects);
         self.len() + stored + 18 + 5 * objects <= PACK_MAX && footer <= FOOTER_MAX && self.objects + objects <= OBJECTS_MAX
     }
 
@@ -135,9 +141,9 @@ impl PackBuilder {
 
     /// Closes the pack and returns its name, its bytes and its frames.
     #[must_use]
-    pub fn finish(self) -> (PackId, Bytes, Vec<FrameEntry>) {
+    pub fn finish(self, salt: &Salt) -> (PackId, Bytes, Vec<FrameEntry>) {
         let Self { mut bytes, frames, .. } = self;
-        let footer = encode_footer(&frames);
+        let footer = encode_footer(&frames, salt);
         bytes.extend_from_slice(&footer);
         bytes.extend_from_slice(&u32::try_from(footer.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend_from_slice(END_MAGIC);
@@ -146,12 +152,12 @@ impl PackBuilder {
     }
 }
 
-fn encode_footer(frames: &[FrameEntry]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(16 + 24 * frames.len());
+fn encode_footer(frames: &[FrameEntry], salt: &Salt) -> Vec<u8> {
+    let mut out = Vec::with_capacity(32 + 24 * frames.len());
     let mut e = Encoder::new(&mut out);
     // Writing to a Vec can't fail.
     let _ = (|| {
-        e.array(2)?.u64(FOOTER_VERSION)?.array(frames.len() as u64)?;
+        e.array(3)?.u64(FOOTER_VERSION)?.array(frames.len() as u64)?;
         for frame in frames {
             let kind = match frame.kind {
                 FrameKind::Content => 0,
@@ -162,6 +168,7 @@ fn encode_footer(frames: &[FrameEntry]) -> Vec<u8> {
                 e.u32(len)?;
             }
         }
+        e.bytes(salt)?;
         Ok::<_, minicbor::encode::Error<std::convert::Infallible>>(())
     })();
     out
@@ -203,8 +210,8 @@ pub fn read_footer(pack: &[u8]) -> Result<Vec<FrameEntry>> {
 fn decode_footer(bytes: &[u8]) -> Result<Vec<FrameEntry>> {
     let mut d = Decoder::new(bytes);
     let malformed = |e: minicbor::decode::Error| damaged("its footer can't be decoded").source(e.to_string());
-    if array(&mut d).map_err(malformed)? != 2 {
-        return Err(damaged("its footer isn't an array of two"));
+    if array(&mut d).map_err(malformed)? != 3 {
+        return Err(damaged("its footer isn't an array of three"));
     }
     let version = d.u64().map_err(malformed)?;
     if version != FOOTER_VERSION {
@@ -252,11 +259,13 @@ fn decode_footer(bytes: &[u8]) -> Result<Vec<FrameEntry>> {
         }
         frames.push(FrameEntry { kind, offset, stored, plain, objects });
     }
+    let salt = d.bytes().map_err(malformed)?;
+    let salt = Salt::try_from(salt).map_err(|_| damaged(format!("its salt has {} bytes", salt.len())))?;
     if d.position() != bytes.len() {
         return Err(damaged("bytes follow its footer's end"));
     }
     // One footer has one form: lengths in their shortest encoding, as the encoder writes them.
-    if encode_footer(&frames) != bytes {
+    if encode_footer(&frames, &salt) != bytes {
         return Err(damaged("its footer isn't in the canonical form"));
     }
     Ok(frames)

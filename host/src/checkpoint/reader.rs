@@ -132,9 +132,9 @@ impl Reader {
     }
 
     /// Keeps decoded pages whose links are absolute in memory.
-    pub(super) fn keep_pages(&self, pages: Vec<(PageId, Arc<Page>)>) {
-        for (id, page) in pages {
-            self.shared.memory.put_page(id, page);
+    pub(super) fn keep_pages(&self, pages: Vec<(PageId, Location, Arc<Page>)>) {
+        for (id, at, page) in pages {
+            self.shared.memory.put_page(memory::page_key(id, &at), page);
         }
     }
 
@@ -158,14 +158,15 @@ impl Reader {
     }
 
     fn remembered(&self, link: &PageLink) -> Option<Arc<Page>> {
-        let page = self.shared.memory.page(link.id)?;
+        let Place::At(at) = &link.place else { return None };
+        let page = self.shared.memory.page(memory::page_key(link.id, at))?;
         self.known.note(link.id, &page);
         Some(page)
     }
 
-    fn accept(&self, id: PageId, page: Page) -> Arc<Page> {
+    fn accept(&self, id: PageId, at: &Location, page: Page) -> Arc<Page> {
         let page = Arc::new(page);
-        self.shared.memory.put_page(id, Arc::clone(&page));
+        self.shared.memory.put_page(memory::page_key(id, at), Arc::clone(&page));
         self.known.note(id, &page);
         page
     }
@@ -381,7 +382,7 @@ impl Source for Reader {
         let at = placed(&link.place, || format!("page {}", link.id))?;
         let (id, place) = (link.id, at.clone());
         let page = self.checked(at, true, false, move |stored: &Bytes| decode_page(id, stored, &place)).await?;
-        Ok(self.accept(id, page))
+        Ok(self.accept(id, at, page))
     }
 
     async fn chunk(&self, link: &ChunkLink) -> Result<Bytes> {
@@ -414,13 +415,13 @@ impl Source for Reader {
                 threads.push(tokio::task::spawn_blocking(move || Ok(decode_all(part))));
             }
             for thread in threads {
-                for (number, id, page) in joined(thread.await)? {
-                    pages[number] = Some(self.accept(id, page));
+                for (number, id, at, page) in joined(thread.await)? {
+                    pages[number] = Some(self.accept(id, &at, page));
                 }
             }
         } else {
-            for (number, id, page) in decode_all(work) {
-                pages[number] = Some(self.accept(id, page));
+            for (number, id, at, page) in decode_all(work) {
+                pages[number] = Some(self.accept(id, &at, page));
             }
         }
         // What couldn't be decoded is read again alone, which also tries the store once more.
@@ -508,8 +509,9 @@ impl Reader {
 type PageWork = (usize, PageId, Bytes, Location);
 
 /// Decodes what can be decoded; what can't is left out.
-fn decode_all(work: Vec<PageWork>) -> Vec<(usize, PageId, Page)> {
-    work.into_iter().filter_map(|(number, id, stored, at)| decode_page(id, &stored, &at).ok().map(|page| (number, id, page))).collect()
+fn decode_all(work: Vec<PageWork>) -> Vec<(usize, PageId, Location, Page)> {
+    let decode = |(number, id, stored, at): PageWork| decode_page(id, &stored, &at).ok().map(|page| (number, id, at, page));
+    work.into_iter().filter_map(decode).collect()
 }
 
 fn decode_page(id: PageId, stored: &Bytes, at: &Location) -> Result<Page> {

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::{self, FRAME_TARGET};
-use super::pack::{self, FrameKind, PACK_TARGET, PackBuilder};
+use super::pack::{self, FrameKind, PACK_TARGET, PackBuilder, Salt};
 use super::reader::Reader;
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, PackId, PageId};
@@ -72,6 +72,7 @@ enum Spotted {
 #[derive(Debug)]
 struct Places {
     home: Arc<Home>,
+    salt: Salt,
     sealed: Vec<PackId>,
     chunks: HashMap<ChunkId, Spotted>,
     pages: HashMap<PageId, Spotted>,
@@ -140,11 +141,12 @@ impl PackWriter {
     /// Starts a writer of packs of this home.
     #[must_use]
     pub fn new(store: Store, home: Arc<Home>, options: WriterOptions) -> Self {
+        let salt = crate::random::bytes(&**store.random());
         let budget = Arc::new(Semaphore::new(kib(options.upload_bytes) as usize));
         Self {
             store,
             options,
-            places: Places { home, sealed: Vec::new(), chunks: HashMap::new(), pages: HashMap::new() },
+            places: Places { home, salt, sealed: Vec::new(), chunks: HashMap::new(), pages: HashMap::new() },
             builder: PackBuilder::new(),
             group: Vec::new(),
             group_chunks: Vec::new(),
@@ -256,7 +258,7 @@ impl PackWriter {
         self.frames.push_back((chunks, tokio::task::spawn_blocking(move || encode_frame(&check, &plain))));
     }
 
-    /// Waits for the oldest frame and puts it into the pack. In order, so that the same input gives the same packs.
+    /// Waits for the oldest frame and puts it into the pack. In order, so that the same input gives the same frames.
     async fn collect_frame(&mut self) -> Result<()> {
         if let Some((chunks, job)) = self.frames.pop_front() {
             let stored = joined(job.await)?;
@@ -302,7 +304,13 @@ impl PackWriter {
         let big = self.builder.len() + self.page_bytes > INLINE_WORK;
         let (builder, pages) = (std::mem::take(&mut self.builder), std::mem::take(&mut self.pages));
         self.page_bytes = 0;
-        let empty = Places { home: Arc::clone(&self.places.home), sealed: Vec::new(), chunks: HashMap::new(), pages: HashMap::new() };
+        let empty = Places {
+            home: Arc::clone(&self.places.home),
+            salt: self.places.salt,
+            sealed: Vec::new(),
+            chunks: HashMap::new(),
+            pages: HashMap::new(),
+        };
         let mut places = std::mem::replace(&mut self.places, empty);
         let keep = self.options.reader.is_some();
         let work = move || seal_packs(builder, pages, &mut places, keep).map(|sealed| (places, sealed));
@@ -395,7 +403,7 @@ struct Sealed {
     bytes: Bytes,
     objects: usize,
     /// Its pages with absolute places, when they were asked for.
-    pages: Vec<(PageId, Arc<Page>)>,
+    pages: Vec<(PageId, Location, Arc<Page>)>,
 }
 
 /// Writes the pages behind the content and closes the pack, or packs where the pages don't fit into one.
@@ -423,7 +431,7 @@ fn seal_packs(mut builder: PackBuilder, pages: Vec<(PageId, Page)>, places: &mut
 /// Closes a pack, names it, and reads its pages back from its bytes.
 fn close(builder: PackBuilder, page_ids: Vec<PageId>, places: &mut Places, keep: bool) -> Result<Sealed> {
     let objects = builder.objects();
-    let (id, bytes, _) = builder.finish();
+    let (id, bytes, _) = builder.finish(&places.salt);
     places.sealed.push(id);
     let mut pages = Vec::new();
     for page_id in page_ids {
@@ -432,7 +440,7 @@ fn close(builder: PackBuilder, page_ids: Vec<PageId>, places: &mut Places, keep:
         let page = decode_stored(page_id, &plain, &at)
             .map_err(|e| Error::internal(format!("page {page_id} can't be read back from the pack it was put into")).source(e))?;
         if keep {
-            pages.push((page_id, Arc::new(page)));
+            pages.push((page_id, at, Arc::new(page)));
         }
     }
     Ok(Sealed { id, bytes, objects, pages })

@@ -28,6 +28,8 @@ pub struct Config {
     pub credentials: BTreeMap<String, Credential>,
     /// What any agent may have at most, when there is such a section.
     pub policy: Option<Policy>,
+    /// How much of a session's history collections keep.
+    pub retention: crate::gc::Retention,
 }
 
 /// One agent.

@@ -23,6 +23,15 @@ struct RawConfig {
     #[serde(default)]
     credentials: BTreeMap<Spanned<String>, RawCredential>,
     policy: Option<RawPolicy>,
+    #[serde(default)]
+    retention: RawRetention,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawRetention {
+    keep_last: Option<u64>,
+    keep_days: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -150,7 +159,12 @@ pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {
         agents.insert(parsed, agent);
     }
     let policy = raw.policy.as_ref().map(|raw| egress::policy(&at, raw, Some(&credentials))).transpose()?;
-    Ok(Config { store: raw.store.url, agents, credentials, policy })
+    let kept = crate::gc::Retention::default();
+    let retention = crate::gc::Retention {
+        keep_last: raw.retention.keep_last.unwrap_or(kept.keep_last),
+        keep_days: raw.retention.keep_days.unwrap_or(kept.keep_days),
+    };
+    Ok(Config { store: raw.store.url, agents, credentials, policy, retention })
 }
 
 pub(super) fn parse_policy(name: &str, text: &str) -> Result<Policy> {

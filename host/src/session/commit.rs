@@ -63,7 +63,7 @@ impl Sessions {
     /// the trash list). A cancel that came first turns a completed run into a cancelled one.
     ///
     /// # Errors
-    /// `Conflict` with the code `fenced` when the lease is lost: nothing was committed. `Store` with the code `outcome_unknown`: the run is to be
+    /// `Conflict` with the code `fenced` when the lease is lost, or `checkpoint_dropped`: nothing was committed. `Store` with the code `outcome_unknown`: the run is to be
     /// reported as running. Other `Store` errors: nothing was committed, and it may be tried again.
     pub async fn commit(&self, held: &mut Held, mut record: RunRecord, packs: &[PackId]) -> Result<Committed> {
         if record.status == Status::Running || record.run != held.run() {
@@ -79,7 +79,8 @@ impl Sessions {
         loop {
             let written = self.write_record(held, &record).await?;
             let checkpoint = record.after.clone();
-            let end = End { status: record.status, record: written.digest(), checkpoint, packs: packs.to_vec() };
+            let restored = held.restored.clone();
+            let end = End { status: record.status, record: written.digest(), checkpoint, packs: packs.to_vec(), restored };
             held.claimed = Some(written);
             match self.change(held, |head, proof| head.end(proof, &end)).await? {
                 Ok(()) => break,

@@ -8,6 +8,9 @@
 
 use serde::{Deserialize, Serialize};
 
+mod keeping;
+
+pub use self::keeping::Kept;
 use super::record::Status;
 use crate::checkpoint::root::Checkpoint;
 use crate::clock::UnixNanos;
@@ -169,6 +172,8 @@ pub struct ForkPin {
     pub checkpoint: Checkpoint,
     /// When, by the forker's clock.
     pub at: UnixNanos,
+    /// Whether the fork's head is known to be there. A pin that isn't settled and whose fork isn't there is dropped when it is old.
+    pub settled: bool,
 }
 
 /// Where a session was forked from.
@@ -212,6 +217,8 @@ pub enum Refusal {
     SaveTaken(RunId),
     /// There is no such save or pin.
     NotThere,
+    /// A checkpoint isn't kept any more, or isn't the session's.
+    Dropped(CheckpointId),
     /// A list or the budget of bytes is full: what, and its limit.
     Full(&'static str, usize),
 }
@@ -240,6 +247,9 @@ impl Refusal {
                 .code("save_conflict")
                 .hint("choose another name"),
             Self::NotThere => Error::not_found(format!("session {session} has no such named checkpoint or pin")).code("save_missing"),
+            Self::Dropped(id) => Error::conflict(format!("session {session} doesn't keep checkpoint {id} any more"))
+                .code("checkpoint_dropped")
+                .hint("`landfall checkpoint list` lists those that are kept; name one to keep it for good"),
             Self::Full(what, limit) => {
                 Error::limit(format!("session {session} has no room for another entry among its {what}: the limit is {limit}"))
                     .code("head_full")
@@ -282,6 +292,8 @@ pub struct End {
     pub checkpoint: Option<Checkpoint>,
     /// Packs that the checkpoint needs: they leave the trash list.
     pub packs: Vec<PackId>,
+    /// Older checkpoints that it was made from: they have to be kept still, else their packs may be gone.
+    pub restored: Vec<Kept>,
 }
 
 impl Head {
@@ -396,12 +408,16 @@ impl Head {
     ///
     /// # Errors
     /// [`Refusal::Ended`] when it has ended (also by this very change, when its answer was lost: the epoch tells), [`Refusal::Fenced`],
-    /// [`Refusal::Deleted`], [`Refusal::Cancelled`] for a completed run with a cancel against it, [`Refusal::Full`] for a checkpoint that is too large.
+    /// [`Refusal::Deleted`], [`Refusal::Cancelled`] for a completed run with a cancel against it, [`Refusal::Dropped`] when it was made from a
+    /// checkpoint that isn't kept any more, [`Refusal::Full`] for a checkpoint that is too large.
     pub fn end(&self, proof: &Proof, end: &End) -> Result<Self, Refusal> {
         let (mut next, lease) = self.held(proof)?;
         let completed = end.status == Status::Completed;
         if completed && self.is_cancelled(proof.run) {
             return Err(Refusal::Cancelled);
+        }
+        if completed && let Some(dropped) = end.restored.iter().find(|restored| !self.keeps(restored)) {
+            return Err(Refusal::Dropped(dropped.checkpoint.id));
         }
         if let Some(checkpoint) = &end.checkpoint
             && (completed || next.checkpoint.is_none())
@@ -513,76 +529,6 @@ impl Head {
         let mut next = self.open()?;
         next.saves.retain(|save| save.name != name);
         if next.saves.len() == self.saves.len() { Err(Refusal::NotThere) } else { Ok(next) }
-    }
-
-    /// Keeps a checkpoint for a fork.
-    ///
-    /// # Errors
-    /// [`Refusal::Deleted`], [`Refusal::Full`].
-    pub fn pin(&self, pin: ForkPin) -> Result<Self, Refusal> {
-        let mut next = self.open()?;
-        next.pins.retain(|other| other.incarnation != pin.incarnation);
-        if next.pins.len() >= PINS_MAX {
-            return Err(Refusal::Full("forks", PINS_MAX));
-        }
-        next.pins.push(pin);
-        next.within_budget()
-    }
-
-    /// Drops a fork's pin. Also on a tombstone, whose packs wait for it.
-    ///
-    /// # Errors
-    /// [`Refusal::NotThere`].
-    pub fn unpin(&self, incarnation: Nonce) -> Result<Self, Refusal> {
-        let mut next = self.clone();
-        next.pins.retain(|pin| pin.incarnation != incarnation);
-        if next.pins.len() == self.pins.len() { Err(Refusal::NotThere) } else { Ok(next) }
-    }
-
-    /// Puts packs on the trash list, as many as there is room for, and returns how many that were.
-    #[must_use]
-    pub fn discard(&self, packs: &[Trashed]) -> (Self, usize) {
-        let mut next = self.clone();
-        let mut taken = 0;
-        for trashed in packs {
-            if !next.trash.iter().any(|other| other.pack == trashed.pack) {
-                next.trash.push(*trashed);
-                if next.trash.len() > TRASH_MAX || next.clone().within_budget().is_err() {
-                    next.trash.pop();
-                    break;
-                }
-            }
-            taken += 1;
-        }
-        (next, taken)
-    }
-
-    /// Takes packs off the trash list.
-    #[must_use]
-    pub fn undiscard(&self, packs: &[PackId]) -> Self {
-        let mut next = self.clone();
-        next.trash.retain(|trashed| !packs.contains(&trashed.pack));
-        next
-    }
-
-    /// Makes the head a tombstone: the checkpoints go, what forks stand on stays.
-    ///
-    /// # Errors
-    /// [`Refusal::Busy`] while a run has the lease, [`Refusal::Deleted`].
-    pub fn delete(&self, at: UnixNanos) -> Result<Self, Refusal> {
-        let next = self.open()?;
-        if let Some(lease) = &self.lease {
-            return Err(Refusal::Busy(lease.clone()));
-        }
-        Ok(Self {
-            state: State::Deleted(at),
-            epoch: next.epoch + 1,
-            checkpoint: None,
-            pending: None,
-            cancels: Vec::new(),
-            saves: Vec::new(),
-            ..next
-        })
     }
 
     fn within_budget(self) -> Result<Self, Refusal> {

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::head::{Claim, Head, Lease, Proof, Refusal};
+use super::head::{Claim, Head, Kept, Lease, Proof, Refusal};
 use super::queue::QueueEntry;
 use super::record::{Origin, RunRecord, Trigger};
 use super::sessions::{ROUNDS, Sessions, Snapshot, Wrote, contended};
@@ -29,6 +29,8 @@ pub struct Held {
     /// What an earlier attempt left in the run's record, claimed by this one.
     pub(super) claimed: Option<Version>,
     pub(super) started: UnixNanos,
+    /// Older checkpoints that the run has gone back to: its commit needs them to be kept still.
+    pub(super) restored: Vec<Kept>,
 }
 
 impl Held {
@@ -54,6 +56,11 @@ impl Held {
     #[must_use]
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         self.head.checkpoint.as_ref()
+    }
+
+    /// Notes that the run goes on from an older checkpoint: it is committed only if the session keeps that one still.
+    pub fn restores(&mut self, kept: Kept) {
+        self.restored.push(kept);
     }
 
     /// Returns the number that this turn gets when it completes, from 1.
@@ -172,7 +179,7 @@ impl Sessions {
         let proof = Proof { incarnation: head.incarnation, epoch: head.epoch, run: claim.run };
         let attempt = head.lease.as_ref().map_or(1, |lease| lease.attempt);
         let started = self.store.clock().now();
-        let mut held = Held { head, attempt, version, proof, claimed: None, started };
+        let mut held = Held { head, attempt, version, proof, claimed: None, started, restored: Vec::new() };
         if (attempt > 1 || claim.over.is_some())
             && let Some(record) = self.claim_record(&mut held).await?
         {

@@ -78,7 +78,7 @@ impl Sessions {
         self.checked(&head.session, head, &Previous { run: recent.run, seq: recent.seq, record: recent.record }).await
     }
 
-    async fn checked(&self, session: &SessionRef, head: &Head, expected: &Previous) -> Result<RunRecord> {
+    pub(super) async fn checked(&self, session: &SessionRef, head: &Head, expected: &Previous) -> Result<RunRecord> {
         let key = Key::Run(session.clone(), expected.run);
         let found = self.store.load::<RunRecord>(&key).await?;
         let found = found.ok_or_else(|| Error::damaged(format!("{key} is missing")).code("record_missing").hint(crate::store::RESTORE))?;

@@ -146,15 +146,6 @@ impl Sessions {
         self.alter(session, |head| head.cancel(run)).await
     }
 
-    /// Deletes a session: its head becomes a tombstone.
-    ///
-    /// # Errors
-    /// `Conflict` with the code `session_busy`; `NotFound`; `Store`.
-    pub async fn delete(&self, session: &SessionRef) -> Result<Snapshot> {
-        let at = self.store.clock().now();
-        self.alter(session, |head| head.delete(at)).await
-    }
-
     pub(super) async fn write(&self, session: &SessionRef, expected: Option<&Version>, next: &Head) -> Result<Wrote> {
         let key = Key::Head(session.clone());
         let found = match expected {
@@ -234,7 +225,7 @@ fn snapshot(session: &SessionRef, loaded: Loaded<Head>) -> Result<Snapshot> {
     Ok(Snapshot { head: loaded.value, version: loaded.version })
 }
 
-pub(super) fn contended(session: &SessionRef) -> Error {
+pub(crate) fn contended(session: &SessionRef) -> Error {
     Error::conflict(format!("the head of session {session} is changed by others all the time")).code("contended").hint("repeat later")
 }
 

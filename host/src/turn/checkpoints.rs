@@ -14,7 +14,7 @@ use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::error::Result;
-use crate::session::{Held, Sessions};
+use crate::session::{Head, Held, Kept, Sessions};
 use crate::store::Store;
 use crate::workspace::page::{Home, Root};
 use crate::workspace::stat::Kind;
@@ -38,8 +38,9 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    async fn all(&self) -> Result<Vec<(SessionCheckpoint, Checkpoint)>> {
+    async fn all(&self) -> Result<Vec<(SessionCheckpoint, Kept)>> {
         let head = self.held.lock().await.head.clone();
+        let kept = |checkpoint: Checkpoint, seq| Kept { session: head.session.clone(), incarnation: head.incarnation, checkpoint, seq };
         let mut all = Vec::new();
         for save in &head.saves {
             let made = SessionCheckpoint {
@@ -49,26 +50,40 @@ impl Checkpoints {
                 turn: head.turn,
                 created: save.at,
             };
-            all.push((made, save.checkpoint.clone()));
+            all.push((made, kept(save.checkpoint.clone(), None)));
         }
         for record in self.sessions.records(&head, HISTORY).await? {
-            if let (true, Some(after), Some(ended)) = (record.is_completed(), record.after, record.ended) {
-                all.push((SessionCheckpoint { id: after.id, name: None, run: record.run, turn: record.turn, created: ended }, after));
+            let there = record.is_completed() && record.seq >= head.kept_from;
+            if let (true, Some(after), Some(ended)) = (there, record.after, record.ended) {
+                let made = SessionCheckpoint { id: after.id, name: None, run: record.run, turn: record.turn, created: ended };
+                all.push((made, kept(after, Some(record.seq))));
             }
         }
         all.sort_by_key(|(made, _)| std::cmp::Reverse(made.created));
         Ok(all)
     }
 
-    async fn find(&self, reference: &Reference) -> Result<Checkpoint, Refusal> {
+    async fn find(&self, reference: &Reference) -> Result<Kept, Refusal> {
+        let now = |checkpoint: Checkpoint, head: &Head| Kept {
+            session: head.session.clone(),
+            incarnation: head.incarnation,
+            checkpoint,
+            seq: None,
+        };
+        let held = self.held.lock().await;
+        let start = self.start.clone().map(|start| now(start, &held.head));
+        let saved = match reference {
+            Reference::Saved(name) => held.head.saves.iter().find(|save| save.name == *name),
+            Reference::Start | Reference::Id(_) => None,
+        };
+        let saved = saved.map(|save| now(save.checkpoint.clone(), &held.head));
+        drop(held);
         let found = match reference {
-            Reference::Start => self.start.clone(),
-            Reference::Saved(name) => {
-                self.held.lock().await.head.saves.iter().find(|save| save.name == *name).map(|save| save.checkpoint.clone())
-            }
-            Reference::Id(id) => match self.start.as_ref().filter(|start| start.id == *id) {
-                Some(start) => Some(start.clone()),
-                None => self.all().await?.into_iter().map(|(_, checkpoint)| checkpoint).find(|checkpoint| checkpoint.id == *id),
+            Reference::Start => start,
+            Reference::Saved(_) => saved,
+            Reference::Id(id) => match start.filter(|start| start.checkpoint.id == *id) {
+                Some(start) => Some(start),
+                None => self.all().await?.into_iter().map(|(_, kept)| kept).find(|kept| kept.checkpoint.id == *id),
             },
         };
         found.ok_or_else(|| {
@@ -81,7 +96,7 @@ impl Checkpoints {
     }
 
     async fn open(&self, reference: &Reference) -> Result<OpenCheckpoint, Refusal> {
-        Ok(OpenCheckpoint::new(self.find(reference).await?, Arc::new(self.view.clone())))
+        Ok(OpenCheckpoint::new(self.find(reference).await?.checkpoint, Arc::new(self.view.clone())))
     }
 }
 
@@ -129,9 +144,9 @@ impl CheckpointService for Checkpoints {
     }
 
     async fn diff(&self, before: &Reference, after: Option<&Reference>, workspace: &Workspace) -> Result<Vec<Change>, Refusal> {
-        let before = self.find(before).await?;
+        let before = self.find(before).await?.checkpoint;
         if let Some(after) = after {
-            let after = self.find(after).await?;
+            let after = self.find(after).await?.checkpoint;
             return Ok(compare::changes(&self.view, &before.root, &self.view, &after.root).await?);
         }
         let mut scratch = Scratch::new(Arc::new(self.view.clone()));
@@ -141,7 +156,8 @@ impl CheckpointService for Checkpoints {
     }
 
     async fn restore(&self, to: &Reference, state: bool, workspace: &Workspace) -> Result<(), Refusal> {
-        let checkpoint = self.find(to).await?;
+        let kept = self.find(to).await?;
+        let checkpoint = &kept.checkpoint;
         let mut wanted = vec![(&workspace.workspace, &checkpoint.root.workspace)];
         if state {
             wanted.push((&workspace.state, &checkpoint.root.state));
@@ -150,6 +166,8 @@ impl CheckpointService for Checkpoints {
         for (filesystem, root) in &wanted {
             fits(filesystem, root)?;
         }
+        // Before the files are there: whatever is made from them now stands on that checkpoint.
+        self.held.lock().await.restores(kept.clone());
         for (filesystem, root) in wanted {
             filesystem.reset(Some(root.clone())).map_err(|error| match error {
                 FsError::Host(error) => Refusal::from(error),

@@ -84,8 +84,11 @@ pub const INLINE_MAX: usize = 64;
 pub const CHUNK_MAX: usize = 1 << 20;
 /// Most parts held inside an entry; a file with more has list pages.
 pub const PARTS_MAX: usize = 16;
-/// Longest canonical body of a page before it is split, in bytes.
+/// Longest canonical body of a page in bytes.
 pub const PAGE_MAX: usize = 16 << 10;
+/// Longest canonical body of a directory page with two or more entries, in bytes: a larger directory is split. A change of one entry writes
+/// a page of each level again, so this bounds what it costs, whatever the directory's size.
+pub const DIRECTORY_MAX: usize = 4 << 10;
 
 /// What an entry of a directory is.
 #[derive(Clone, PartialEq, Eq, Debug)]

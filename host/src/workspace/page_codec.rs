@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::cbor::{self, Malformed, Out, Reader};
 use super::page::{
-    CHUNK_MAX, ChunkLink, Content, Entry, FANOUT, Home, INLINE_MAX, Link, LinkedFile, Location, Node, PAGE_MAX, PARTS_MAX, Page, PageLink,
-    Part, Place, SplitSlot,
+    CHUNK_MAX, ChunkLink, Content, DIRECTORY_MAX, Entry, FANOUT, Home, INLINE_MAX, Link, LinkedFile, Location, Node, PAGE_MAX, PARTS_MAX,
+    Page, PageLink, Part, Place, SplitSlot,
 };
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, Digest, PackId, PageId, SessionRef};
@@ -91,6 +91,12 @@ pub fn directory_len(entries: u64, bytes: u64) -> u64 {
     let mut count = cbor::Count::default();
     cbor::put_uint(&mut count, entries); // An array's head is as long as the number's.
     2 + count.0 as u64 + bytes
+}
+
+/// Returns whether so many entries of so many bytes in all are one directory page. One entry always is, however long its link's target.
+#[must_use]
+pub fn is_one_page(entries: u64, bytes: u64) -> bool {
+    entries <= 1 || directory_len(entries, bytes) <= DIRECTORY_MAX as u64
 }
 
 /// Returns whether two entries are the same value. Where their content lies doesn't matter.
@@ -466,6 +472,9 @@ fn check(page: &Page, body_len: usize) -> Result<(), Malformed> {
     }
     match page {
         Page::Directory(entries) => {
+            if entries.len() > 1 && body_len > DIRECTORY_MAX {
+                return Err(Malformed("has more entries than fit one directory page"));
+            }
             entries.iter().try_for_each(checked_entry)?;
             ascending(entries.windows(2).all(|pair| pair[0].name < pair[1].name))
         }
@@ -512,7 +521,7 @@ fn checked_slots(slots: &[Option<SplitSlot>]) -> Result<(), Malformed> {
             return Err(Malformed("has a split of impossible totals"));
         }
     }
-    if entries > DIRECTORY_ENTRIES_MAX || directory_len(entries, bytes) <= PAGE_MAX as u64 {
+    if entries > DIRECTORY_ENTRIES_MAX || is_one_page(entries, bytes) {
         return Err(Malformed("has a split of impossible totals"));
     }
     Ok(())

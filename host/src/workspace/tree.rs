@@ -1,8 +1,8 @@
 //! Directories as small tries of pages.
 //!
-//! A set of entries is one directory page when its body has at most [`PAGE_MAX`] bytes; otherwise it is a split of [`FANOUT`] slots by
+//! A set of entries is one directory page when its body has at most [`super::page::DIRECTORY_MAX`] bytes; otherwise it is a split of [`FANOUT`] slots by
 //! the next four bits of the SHA-256 of each name. So the pages depend on the entries alone, never on the order of edits, and a change
-//! of one entry touches one page of each level: three for a directory of 50,000 files.
+//! of one entry touches one small page of each level: four for a directory of 50,000 files, 3 KiB in all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::page::{Entry, FANOUT, PAGE_MAX, Page, PageLink, SplitSlot};
-use super::page_codec::{check_entry, directory_len, entry_len, same_entry};
+use super::page::{Entry, FANOUT, Page, PageLink, SplitSlot};
+use super::page_codec::{check_entry, entry_len, is_one_page, same_entry};
 use super::source::{Sink, Source};
 use crate::error::{Error, Result};
 use crate::id::PageId;
@@ -319,7 +319,7 @@ fn build(depth: usize, mut entries: Vec<Entry>) -> Option<Sub> {
     }
     let bytes = entries.iter().map(entry_len).sum();
     // At the greatest depth all names have the same SHA-256, so there is one.
-    if directory_len(entries.len() as u64, bytes) <= PAGE_MAX as u64 || depth >= DEPTH_MAX {
+    if is_one_page(entries.len() as u64, bytes) || depth >= DEPTH_MAX {
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         return Some(Sub::Leaf { entries, bytes });
     }
@@ -336,7 +336,7 @@ fn split_or_join(subs: Vec<Option<Sub>>) -> Option<Sub> {
     let (entries, bytes) = subs.iter().flatten().map(Sub::totals).fold((0, 0), |sum, sub| (sum.0 + sub.0, sum.1 + sub.1));
     match entries {
         0 => None,
-        _ if directory_len(entries, bytes) <= PAGE_MAX as u64 => Some(Sub::Join { subs, entries, bytes }),
+        _ if is_one_page(entries, bytes) => Some(Sub::Join { subs, entries, bytes }),
         _ => Some(Sub::Split { subs, entries, bytes }),
     }
 }

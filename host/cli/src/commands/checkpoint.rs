@@ -1,5 +1,9 @@
 //! `landfall checkpoint`: what turns left behind.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use landfall::checkpoint::import::{From, ImportOptions};
 use landfall::checkpoint::inspect::{Body, Found, OpenCheckpoint};
 use landfall::checkpoint::materialise::MaterialiseOptions as OpenOptions;
 use landfall::clock::rfc3339;
@@ -19,7 +23,7 @@ use crate::{output, setup};
 const CAT_STEP: u64 = 4 << 20;
 
 pub(crate) async fn run(global: &Global, environment: Environment, verb: Checkpoint) -> anyhow::Result<Done> {
-    let host = setup::host(global, environment, false).await?;
+    let host = setup::host(global, environment, matches!(verb, Checkpoint::Import { .. })).await?;
     match verb {
         Checkpoint::List(session) => list(global, &host, &session::session_ref(&session)?).await,
         Checkpoint::Show(at) => show(global, &host.open(&at.checkpoint.parse()?).await?),
@@ -41,6 +45,12 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Checkpo
                 output::line(&format!("{}: {} files, {}, every byte checked", to.display(), report.files, output::size(report.bytes)));
             }
             Ok(Done::Ok)
+        }
+        Checkpoint::Export { at, output, path } => export(global, &host.open(&at.checkpoint.parse()?).await?, &output, &path).await,
+        Checkpoint::Import { from, session, unsafe_links } => {
+            let done = import(global, &host, from, &session::session_ref(&session)?, unsafe_links).await;
+            host.close().await?;
+            done
         }
         Checkpoint::Verify { at, shallow } => verify(global, &host, &at.checkpoint.parse()?, !shallow).await,
     }
@@ -192,6 +202,68 @@ pub(super) async fn diff(
         output::json(&json!({ "changes": changes.iter().map(change_json).collect::<Vec<_>>() }));
     } else {
         print_changes(&changes);
+    }
+    Ok(Done::Ok)
+}
+
+async fn export(global: &Global, checkpoint: &OpenCheckpoint, to: &Path, path: &str) -> anyhow::Result<Done> {
+    if to == Path::new("-") {
+        let mut out = tokio::io::stdout();
+        landfall::checkpoint::export::export(checkpoint, path, &mut out).await?;
+        return Ok(Done::Ok);
+    }
+    // Beside the target first, so that a file of that name is always a whole archive.
+    let mut name = to.file_name().context("the archive's path names no file")?.to_owned();
+    name.push(".part");
+    let part = to.with_file_name(name);
+    let mut out = tokio::fs::File::create(&part).await.with_context(|| format!("{} can't be made", part.display()))?;
+    let written = async {
+        let done = landfall::checkpoint::export::export(checkpoint, path, &mut out).await?;
+        out.sync_all().await?;
+        tokio::fs::rename(&part, to).await?;
+        anyhow::Ok(done)
+    };
+    let done = match written.await {
+        Ok(done) => done,
+        Err(error) => {
+            let _ = tokio::fs::remove_file(&part).await;
+            return Err(error);
+        }
+    };
+    if global.json {
+        output::json(
+            &json!({ "checkpoint": checkpoint.checkpoint().id, "file": to, "entries": done.entries, "bytes": done.bytes, "archive": done.archive }),
+        );
+    } else {
+        output::line(&format!("{}: {} entries, {}", to.display(), done.entries, output::size(done.archive)));
+    }
+    Ok(Done::Ok)
+}
+
+async fn import(
+    global: &Global,
+    host: &Host,
+    from: PathBuf,
+    session: &landfall::id::SessionRef,
+    unsafe_links: bool,
+) -> anyhow::Result<Done> {
+    let from = if from == Path::new("-") {
+        From::Archive(Box::new(std::io::stdin()))
+    } else if from.is_dir() {
+        From::Folder(from)
+    } else {
+        From::Archive(Box::new(std::fs::File::open(&from).with_context(|| format!("{} can't be opened", from.display()))?))
+    };
+    let options = ImportOptions { unsafe_links, ..ImportOptions::default() };
+    let (record, done) = host.import(session, from, &options).await?;
+    if done.skipped > 0 {
+        output::note(&format!("{} folders named .git were left out", done.skipped));
+    }
+    if global.json {
+        output::json(&session::run_json(&record));
+    } else {
+        let session = output::safe(&session.to_string());
+        output::line(&format!("{session} begins with {} entries, {}", done.entries, output::size(done.bytes)));
     }
     Ok(Done::Ok)
 }

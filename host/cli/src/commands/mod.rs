@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod doctor;
+mod gc;
 mod init;
 mod policy;
 mod run;
@@ -39,6 +40,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Do
         Command::Checkpoint(verb) => checkpoint::run(global, environment, verb).await,
         Command::Schedule(verb) => schedule::run(global, environment, verb).await,
         Command::Policy(verb) => policy::run(global, &environment, verb).await,
+        Command::Gc(args) => gc::run(global, environment, args).await,
         Command::Doctor => doctor::run(global, environment).await,
     }
 }

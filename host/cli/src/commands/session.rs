@@ -31,7 +31,63 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Session
         Session::Diff { session, names, paths } => {
             super::checkpoint::diff(global, &host, &Selector::Head(session_ref(&session)?), None, names, &paths).await
         }
+        verb => {
+            let done = change(global, &host, verb).await;
+            host.close().await?;
+            done
+        }
     }
+}
+
+/// The verbs that change a session.
+async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<Done> {
+    match verb {
+        Session::Fork { from, to } => {
+            let from: Selector = from.checkpoint.parse()?;
+            let kept = host.find(&from).await?;
+            let child = if to.contains('/') {
+                selector::parse_session(&to)?
+            } else {
+                SessionRef { agent: kept.session.agent.clone(), session: to.parse()? }
+            };
+            let head = host.fork(&from, &child).await?;
+            if global.json {
+                output::json(&head_json(&head));
+            } else {
+                let (child, parent) = (output::safe(&child.to_string()), output::safe(&kept.session.to_string()));
+                output::line(&format!("{child} begins with checkpoint {} of {parent}", kept.checkpoint.id));
+            }
+        }
+        Session::Rollback { session, to } => {
+            let session = selector::parse_session(&session)?;
+            let to: Selector = match to.parse() {
+                Ok(run) => Selector::Run(run),
+                Err(_) => format!("{}/{}@{to}", session.agent, session.session).parse()?,
+            };
+            let record = host.rollback(&session, &to).await?;
+            if global.json {
+                output::json(&run_json(&record));
+            } else {
+                output::line(&format!(
+                    "turn {} of {}: {}",
+                    record.turn,
+                    output::safe(&session.to_string()),
+                    output_text(&record).unwrap_or_default()
+                ));
+            }
+        }
+        Session::Delete(session) => {
+            let session = session_ref(&session)?;
+            let head = host.delete(&session).await?;
+            if global.json {
+                output::json(&head_json(&head));
+            } else {
+                output::line(&format!("{} is deleted; `landfall gc` frees what it took", output::safe(&session.to_string())));
+            }
+        }
+        Session::List { .. } | Session::Show(_) | Session::Log { .. } | Session::Diff { .. } => {}
+    }
+    Ok(Done::Ok)
 }
 
 async fn list(global: &Global, host: &Host, agent: Option<&AgentName>) -> anyhow::Result<Done> {
@@ -91,6 +147,8 @@ fn head_json(head: &Head) -> Value {
         "checkpoint": head.checkpoint.as_ref().map(|checkpoint| checkpoint.id),
         "pin": head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()),
         "lease": lease,
+        "forked_from": head.forked_from.as_ref().map(|from| json!({ "session": from.session.to_string(), "checkpoint": from.checkpoint })),
+        "forks": head.pins.iter().map(|pin| pin.child.to_string()).collect::<Vec<_>>(),
         "saves": saves,
     })
 }
@@ -110,6 +168,12 @@ async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Res
             output::line(&format!("repository  {} {}", pin.url, pin.branch.as_deref().unwrap_or("-")));
             output::line(&format!("pin         {}", pin.commit));
         }
+    }
+    if let Some(from) = &head.forked_from {
+        output::line(&format!("forked from {} at {}", output::safe(&from.session.to_string()), from.checkpoint));
+    }
+    for pin in &head.pins {
+        output::line(&format!("forked to   {} at {}", output::safe(&pin.child.to_string()), pin.checkpoint.id));
     }
     if let Some(lease) = &head.lease {
         output::line(&format!("running     {} on {}, attempt {}", lease.run, lease.owner.replica, lease.attempt));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 /// Whether a link stays in the folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leads {
+pub(in crate::checkpoint) enum Leads {
     /// It stays inside, whatever other links there are, as long as each of those does.
     Inside,
     /// It leads out.
@@ -14,7 +14,7 @@ pub(super) enum Leads {
 }
 
 /// Judges the target of a link in a directory of this depth (0 is the top).
-pub(super) fn judge(target: &[u8], depth: usize) -> Leads {
+pub(in crate::checkpoint) fn judge(target: &[u8], depth: usize) -> Leads {
     if target.starts_with(b"/") {
         return Leads::Outside;
     }
@@ -39,7 +39,7 @@ pub(super) fn judge(target: &[u8], depth: usize) -> Leads {
 }
 
 /// Returns, for a target that goes up from names, the directories that must be real, as paths from the top.
-pub(super) fn directories_needed(target: &[u8], directory: &[Bytes]) -> Vec<Vec<Bytes>> {
+pub(in crate::checkpoint) fn directories_needed(target: &[u8], directory: &[Bytes]) -> Vec<Vec<Bytes>> {
     let mut path = directory.to_vec();
     let mut needed = Vec::new();
     for part in target.split(|byte| *byte == b'/') {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::checkpoint::testing::{Item, MTIME, Tree, files, home, noise, overwrite, put_tree, raw, remove, store, stored, text};
+use crate::checkpoint::testing::{Item, MTIME, Tree, files, home, noise, overwrite, raw, remove, store, stored, text};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::clock::SystemClock;
 use crate::store::Store;
@@ -166,12 +166,10 @@ async fn damage_leaves_nothing_and_is_named() {
 #[tokio::test]
 async fn a_damaged_cache_is_no_damage() {
     let (store, _) = store();
-    let (root, _) = stored(&store, &mixed_tree()).await;
+    let (root, written) = stored(&store, &mixed_tree()).await;
     let dir = tempfile::tempdir().unwrap();
     let cache = DiskCache::open(&dir.path().join("cache"), 1 << 30, Arc::new(SystemClock)).unwrap();
-    let mut writer = PackWriter::new(store.clone(), home(), WriterOptions::default());
-    put_tree(&mut writer, &mixed_tree()).await.unwrap();
-    for (pack, len) in writer.finish().await.unwrap().packs {
+    for (pack, len) in written.packs {
         let key = crate::checkpoint::pack::key(&home(), pack);
         let mut bad = store.get(&key, len).await.unwrap().bytes.to_vec();
         for at in (1000..bad.len()).step_by(500_000) {
@@ -447,10 +445,10 @@ async fn importer() {
             let content = Content::Parts(vec![Part::Chunk(chunk, len as u32)]);
             entries.push(entry(&format!("f{n:03}"), 0o644, Node::File { size: len as u64, content }));
         }
-        let page = writer.page(Page::Directory(entries)).await.unwrap();
+        let page = directory(&mut writer, entries).await;
         tops.push(entry(&format!("d{d:03}"), 0o755, Node::Directory(page)));
     }
-    let page = writer.page(Page::Directory(tops)).await.unwrap();
+    let page = directory(&mut writer, tops).await;
     let written = writer.finish().await.unwrap();
     let root = Root { page: writer.resolve(&page).unwrap(), links: None, entries: 20_200, bytes: 20_000 * 4_100 };
     let wrote = started.elapsed();
@@ -474,6 +472,11 @@ async fn importer() {
         peak()
     );
     std::fs::write("report", format!("{}\n{report}", peak())).unwrap();
+}
+
+async fn directory(writer: &mut PackWriter, entries: Vec<Entry>) -> PageLink {
+    let changes = entries.into_iter().map(|entry| (entry.name.clone(), Some(entry))).collect();
+    crate::workspace::tree::update(&crate::workspace::memory::MemoryObjects::new(), writer, None, changes).await.unwrap()
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 use super::*;
 use crate::error::ErrorKind;
 
+const SALT: Salt = [0x5a; SALT_LEN];
+
 fn sample() -> (PackId, Bytes, Vec<FrameEntry>) {
     let mut builder = PackBuilder::new();
     let text = b"the quick brown fox, the quick brown fox, the quick brown fox".repeat(20);
@@ -10,7 +12,7 @@ fn sample() -> (PackId, Bytes, Vec<FrameEntry>) {
     builder.push(FrameKind::Content, &frame::encode(&text).unwrap(), vec![half, text.len() as u32 - half]).unwrap();
     builder.push(FrameKind::Content, &frame::encode(b"raw").unwrap(), vec![3]).unwrap();
     builder.push(FrameKind::Page, &frame::encode(b"a page").unwrap(), vec![6]).unwrap();
-    builder.finish()
+    builder.finish(&SALT)
 }
 
 /// Puts a pack together from a footer given as bytes; its name is right.
@@ -30,7 +32,7 @@ fn a_pack_lists_its_frames() {
     assert_eq!(frames[0].offset as usize, MAGIC.len());
     assert_eq!(frames[1].offset, frames[0].offset + frames[0].stored);
     assert_eq!(frames[2].kind, FrameKind::Page);
-    let (empty, bytes, _) = PackBuilder::new().finish();
+    let (empty, bytes, _) = PackBuilder::new().finish(&SALT);
     assert_eq!(check(empty, &bytes).unwrap(), vec![]);
 }
 
@@ -38,16 +40,17 @@ fn a_pack_lists_its_frames() {
 fn the_byte_form_is_pinned() {
     let mut builder = PackBuilder::new();
     builder.push(FrameKind::Content, &frame::encode(b"hello").unwrap(), vec![2, 3]).unwrap();
-    let (id, bytes, _) = builder.finish();
+    let (id, bytes, _) = builder.finish(&SALT);
     assert_eq!(
         hex::encode(&bytes),
         concat!(
-            "4c465041434b310a",       // LFPACK1\n
-            "0005000000",             // raw, 5 bytes
-            "68656c6c6f",             // hello
-            "8201818500080a05820203", // [1, [[0, 8, 10, 5, [2, 3]]]]
-            "0b000000",               // 11 bytes
-            "4c4650454e44310a"        // LFPEND1\n
+            "4c465041434b310a",                   // LFPACK1\n
+            "0005000000",                         // raw, 5 bytes
+            "68656c6c6f",                         // hello
+            "8301818500080a05820203",             // [1, [[0, 8, 10, 5, [2, 3]]],
+            "505a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a", // salt]
+            "1c000000",                           // 28 bytes
+            "4c4650454e44310a"                    // LFPEND1\n
         )
     );
     assert_eq!(id.to_string(), hex::encode(crate::id::sha256(&bytes).as_bytes()));
@@ -83,37 +86,41 @@ fn any_cut_off_pack_is_refused_also_under_its_own_name() {
 #[test]
 fn hostile_footers_are_refused_under_a_right_name() {
     let hex = |text: &str| hex::decode(text.replace(' ', "")).unwrap();
-    let (id, bytes) = with_footer(&hex("82 01 81 85 00 08 08 03 81 03"));
+    let salt = format!("50 {}", "5a".repeat(SALT_LEN));
+    let (id, bytes) = with_footer(&hex(&format!("83 01 81 85 00 08 08 03 81 03 {salt}")));
     assert!(check(id, &bytes).is_ok(), "the pattern of the bad ones is good");
     for (what, footer) in [
         ("nothing", ""),
         ("not an array", "01"),
         ("endless array", "9f 01 81 85 00 08 08 03 81 03 ff"),
-        ("array of three", "83 01 81 85 00 08 08 03 81 03 00"),
-        ("later version", "82 02 81 85 00 08 08 03 81 03"),
-        ("2^63 frames", "82 01 9b 80 00 00 00 00 00 00 00"),
-        ("more frames than bytes", "82 01 82 85 00 08 08 03 81 03"),
-        ("2^32 objects", "82 01 81 85 00 08 08 03 9b 00 00 00 01 00 00 00 00"),
-        ("2^64-1 objects", "82 01 81 85 00 08 08 03 9b ff ff ff ff ff ff ff ff"),
-        ("unknown kind", "82 01 81 85 02 08 08 03 81 03"),
-        ("offset before the frames", "82 01 81 85 00 07 08 03 81 03"),
-        ("offset of 4 GiB", "82 01 81 85 00 1a ff ff ff ff 08 03 81 03"),
-        ("stored too long", "82 01 81 85 00 08 09 03 81 03"),
-        ("stored of 4 GiB", "82 01 81 85 00 08 1a ff ff ff ff 03 81 03"),
-        ("plain isn't the sum", "82 01 81 85 00 08 08 04 81 03"),
-        ("plain isn't the frame's", "82 01 81 85 00 08 08 04 81 04"),
-        ("no objects", "82 01 81 85 00 08 08 00 80"),
-        ("object of nothing", "82 01 81 85 00 08 08 03 82 00 03"),
-        ("sum wraps", "82 01 81 85 00 08 08 03 82 1a ff ff ff ff 04"),
-        ("page of two objects", "82 01 81 85 01 08 08 03 82 01 02"),
-        ("long form of a number", "82 01 81 85 00 18 08 08 03 81 03"),
-        ("bytes behind", "82 01 81 85 00 08 08 03 81 03 00"),
-        ("a tag", "c1 82 01 81 85 00 08 08 03 81 03"),
-        ("a negative number", "82 01 81 85 00 28 08 03 81 03"),
-        ("no frame listed", "82 01 80"),
-        ("the frame twice", "82 01 82 85 00 08 08 03 81 03 85 00 08 08 03 81 03"),
+        ("array of four", "84 01 81 85 00 08 08 03 81 03 00"),
+        ("later version", "83 02 81 85 00 08 08 03 81 03"),
+        ("2^63 frames", "83 01 9b 80 00 00 00 00 00 00 00"),
+        ("more frames than bytes", "83 01 82 85 00 08 08 03 81 03"),
+        ("2^32 objects", "83 01 81 85 00 08 08 03 9b 00 00 00 01 00 00 00 00"),
+        ("2^64-1 objects", "83 01 81 85 00 08 08 03 9b ff ff ff ff ff ff ff ff"),
+        ("unknown kind", "83 01 81 85 02 08 08 03 81 03"),
+        ("offset before the frames", "83 01 81 85 00 07 08 03 81 03"),
+        ("offset of 4 GiB", "83 01 81 85 00 1a ff ff ff ff 08 03 81 03"),
+        ("stored too long", "83 01 81 85 00 08 09 03 81 03"),
+        ("stored of 4 GiB", "83 01 81 85 00 08 1a ff ff ff ff 03 81 03"),
+        ("plain isn't the sum", "83 01 81 85 00 08 08 04 81 03"),
+        ("plain isn't the frame's", "83 01 81 85 00 08 08 04 81 04"),
+        ("no objects", "83 01 81 85 00 08 08 00 80"),
+        ("object of nothing", "83 01 81 85 00 08 08 03 82 00 03"),
+        ("sum wraps", "83 01 81 85 00 08 08 03 82 1a ff ff ff ff 04"),
+        ("page of two objects", "83 01 81 85 01 08 08 03 82 01 02"),
+        ("long form of a number", "83 01 81 85 00 18 08 08 03 81 03"),
+        ("bytes behind", "83 01 81 85 00 08 08 03 81 03 00"),
+        ("a tag", "c1 83 01 81 85 00 08 08 03 81 03"),
+        ("a negative number", "83 01 81 85 00 28 08 03 81 03"),
+        ("no frame listed", "83 01 80"),
+        ("a salt too few", "82 01 81 85 00 08 08 03 81 03"),
+        ("a salt that is text", "83 01 81 85 00 08 08 03 81 03 60"),
+        ("a short salt", "83 01 81 85 00 08 08 03 81 03 41 00"),
+        ("the frame twice", "83 01 82 85 00 08 08 03 81 03 85 00 08 08 03 81 03"),
     ] {
-        let (id, bytes) = with_footer(&hex(footer));
+        let (id, bytes) = with_footer(&hex(&format!("{footer} {salt}")));
         let error = check(id, &bytes).unwrap_err();
         assert_eq!(error.stable_code(), "pack_damaged", "{what}");
         assert!(error.message().contains(&id.to_string()), "{what}");
@@ -125,7 +132,7 @@ fn content_behind_pages_is_refused() {
     let mut builder = PackBuilder::new();
     builder.push(FrameKind::Page, &frame::encode(b"page").unwrap(), vec![4]).unwrap();
     builder.push(FrameKind::Content, &frame::encode(b"content").unwrap(), vec![7]).unwrap();
-    let (id, bytes, _) = builder.finish();
+    let (id, bytes, _) = builder.finish(&SALT);
     assert_eq!(check(id, &bytes).unwrap_err().stable_code(), "pack_damaged");
 }
 
@@ -152,6 +159,6 @@ fn the_builder_keeps_to_the_limits() {
         builder.push(FrameKind::Content, &stored, vec![mega.len() as u32]).unwrap();
     }
     assert!(builder.push(FrameKind::Content, &stored, vec![mega.len() as u32]).is_err());
-    let (_, bytes, _) = builder.finish();
+    let (_, bytes, _) = builder.finish(&SALT);
     assert!(bytes.len() <= PACK_MAX && bytes.len() > PACK_MAX - 2 * FRAME_STORED_MAX);
 }

@@ -47,9 +47,18 @@ impl Plain {
     }
 }
 
+/// A decoded page and where it was read. Not the id alone: a page that was stored twice has other hints in each place, and those of the
+/// one may lead to packs that were collected since.
+pub(super) type PageKey = (PageId, PackId, u32);
+
+/// Returns the key of a page that lies at a place.
+pub(super) fn page_key(id: PageId, at: &Location) -> PageKey {
+    (id, at.pack, at.frame)
+}
+
 /// The three caches.
 pub(super) struct Memory {
-    pages: Mutex<Weighted<PageId, Arc<Page>>>,
+    pages: Mutex<Weighted<PageKey, Arc<Page>>>,
     plains: Mutex<Weighted<(PackId, u32), Arc<Plain>>>,
     ranges: Mutex<Ranges>,
 }
@@ -65,13 +74,13 @@ impl Memory {
         lock(&self.ranges).bytes.budget / 2
     }
 
-    pub(super) fn page(&self, id: PageId) -> Option<Arc<Page>> {
-        lock(&self.pages).get(&id)
+    pub(super) fn page(&self, key: PageKey) -> Option<Arc<Page>> {
+        lock(&self.pages).get(&key)
     }
 
-    pub(super) fn put_page(&self, id: PageId, page: Arc<Page>) {
+    pub(super) fn put_page(&self, key: PageKey, page: Arc<Page>) {
         let weight = page_weight(&page);
-        lock(&self.pages).put(id, page, weight);
+        lock(&self.pages).put(key, page, weight);
     }
 
     pub(super) fn plain(&self, key: (PackId, u32)) -> Option<Arc<Plain>> {

@@ -171,7 +171,7 @@ async fn handmade(store: &Store, frames: &[(Bytes, u32)]) -> Vec<Location> {
         let frame = builder.push(FrameKind::Content, stored, vec![plain]).unwrap();
         places.push((frame, stored.len() as u32, *len));
     }
-    let (pack, bytes, _) = builder.finish();
+    let (pack, bytes, _) = builder.finish(&[0; 16]);
     store.put_pack(&pack::key(&home(), pack), bytes).await.unwrap();
     places.into_iter().map(|(frame, stored, len)| Location { home: home(), pack, frame, stored, start: 0, len }).collect()
 }

@@ -64,7 +64,7 @@ async fn content_is_stored_once_and_known_content_not_at_all() {
 }
 
 #[tokio::test]
-async fn many_bytes_become_packs_of_bounded_size_and_always_the_same_ones() {
+async fn many_bytes_become_packs_of_bounded_size_and_always_as_many() {
     let tree = files(
         (0..120)
             .map(|n| (format!("d{}/f{n:03}", n % 7), noise(n, 300_000 + n as usize)))
@@ -82,7 +82,9 @@ async fn many_bytes_become_packs_of_bounded_size_and_always_the_same_ones() {
 
     let (second, _) = store();
     let (again, same) = stored(&second, &tree).await;
-    assert_eq!((again, same), (root, written));
+    assert_eq!((again.page.id, same.packs.len(), same.objects), (root.page.id, written.packs.len(), written.objects));
+    // The same content, but never a pack of the same name: a collector that deletes the one can't hit the other.
+    assert!(same.packs.iter().all(|(id, _)| written.packs.iter().all(|(other, _)| other != id)));
 }
 
 #[tokio::test]
@@ -92,7 +94,7 @@ async fn pages_alone_rotate_too() {
     let mut links = Vec::new();
     for n in 0..1000_u64 {
         let name = |m: u64| Bytes::from(hex::encode(noise(n * 1000 + m, 100)));
-        let mut entries: Vec<_> = (0..60).map(|m| Entry { name: name(m), mode: 0, mtime: 0, node: Node::Linked(m) }).collect();
+        let mut entries: Vec<_> = (0..15).map(|m| Entry { name: name(m), mode: 0, mtime: 0, node: Node::Linked(m) }).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         links.push(writer.page(Page::Directory(entries)).await.unwrap());
     }

@@ -46,7 +46,7 @@ fn proof(head: &Head) -> Proof {
 }
 
 fn end(status: Status, n: u8) -> End {
-    End { status, record: crate::id::sha256(&[n]), checkpoint: Some(checkpoint(n, 20)), packs: Vec::new() }
+    End { status, record: crate::id::sha256(&[n]), checkpoint: Some(checkpoint(n, 20)), packs: Vec::new(), restored: Vec::new() }
 }
 
 #[test]
@@ -159,14 +159,21 @@ fn a_save_outlives_a_failed_run_and_belongs_to_its_run() {
 
 #[test]
 fn a_deleted_session_keeps_what_forks_stand_on_and_its_name_can_be_used_again() {
-    let fork = ForkPin { child: session(), incarnation: Nonce::from_bytes([9; 16]), checkpoint: checkpoint(1, 1), at: 0 };
-    let leased = head().pin(fork.clone()).unwrap().acquire(&claim(1, 1)).unwrap();
+    let leased = head().acquire(&claim(1, 1)).unwrap();
     assert!(matches!(leased.delete(7), Err(Refusal::Busy(_))));
     let ended = leased.end(&proof(&leased), &end(Status::Completed, 1)).unwrap();
+    let kept = ended.current().unwrap();
+    let ended = ended.pin(&kept, &session(), Nonce::from_bytes([9; 16]), 0).unwrap();
     let deleted = ended.delete(7).unwrap();
     assert_eq!((deleted.state, &deleted.checkpoint, deleted.pins.len()), (State::Deleted(7), &None, 1));
     deleted.check().unwrap();
-    for refused in [deleted.acquire(&claim(1, 2)), deleted.cancel(run(2)), deleted.delete(8), deleted.unsave("x"), deleted.pin(fork)] {
+    for refused in [
+        deleted.acquire(&claim(1, 2)),
+        deleted.cancel(run(2)),
+        deleted.delete(8),
+        deleted.unsave("x"),
+        deleted.pin(&kept, &session(), Nonce::from_bytes([8; 16]), 0),
+    ] {
         assert_eq!(refused, Err(Refusal::Deleted));
     }
     let renewed = deleted.renewed(Nonce::from_bytes([2; 16]), 9).unwrap();
@@ -243,6 +250,55 @@ fn what_people_add_is_bounded_and_never_stops_a_commit() {
     let len = document::encode(&head, &nonces).unwrap().bytes.len();
     assert!(len <= DOCUMENT_MAX - 4096, "{len}");
     assert_eq!(document::decode::<Head>("h", &document::encode(&head, &nonces).unwrap().bytes).unwrap().value, head);
+}
+
+/// A head after three completed turns, and what each left.
+fn three_turns() -> (Head, Vec<Kept>) {
+    let mut now = head();
+    let mut left = Vec::new();
+    for n in 1..=3 {
+        let leased = now.acquire(&claim(1, n)).unwrap();
+        now = leased.end(&proof(&leased), &end(Status::Completed, n)).unwrap();
+        left.push(Kept { seq: Some(now.seq), ..now.current().unwrap() });
+    }
+    (now, left)
+}
+
+#[test]
+fn a_dropped_checkpoint_is_no_ground_for_a_fork_or_a_commit() {
+    let (head, left) = three_turns();
+    let dropped = head.retain_from(3);
+    assert_eq!(dropped.retain_from(1).kept_from, 3, "what was dropped stays dropped");
+    assert_eq!(head.retain_from(99).kept_from, 3, "runs to come are kept");
+    assert_eq!(left.iter().map(|one| dropped.keeps(one)).collect::<Vec<_>>(), [false, false, true]);
+    let nonce = Nonce::from_bytes([7; 16]);
+    assert_eq!(dropped.pin(&left[0], &session(), nonce, 0), Err(Refusal::Dropped(left[0].checkpoint.id)));
+    assert_eq!(dropped.pin(&left[2], &session(), nonce, 0).unwrap().pins.len(), 1);
+    // A run that had gone back to it before it was dropped: the collector came first, so the commit is refused.
+    let leased = head.acquire(&claim(1, 9)).unwrap();
+    let back = End { checkpoint: Some(left[0].checkpoint.clone()), restored: vec![left[0].clone()], ..end(Status::Completed, 9) };
+    assert!(leased.end(&proof(&leased), &back).is_ok());
+    assert_eq!(leased.retain_from(3).end(&proof(&leased), &back), Err(Refusal::Dropped(left[0].checkpoint.id)));
+    // It can still end as failed, which leaves the checkpoint as it was.
+    let failed = End { status: Status::Failed, ..back };
+    assert_eq!(leased.retain_from(3).end(&proof(&leased), &failed).unwrap().checkpoint, head.checkpoint);
+    // Of another incarnation, or at other places, it is another thing.
+    assert!(!head.keeps(&Kept { incarnation: nonce, ..left[0].clone() }));
+    assert!(!head.keeps(&Kept { seq: None, ..left[0].clone() }));
+    assert!(!head.keeps(&Kept { seq: Some(4), ..left[0].clone() }));
+}
+
+#[test]
+fn a_checkpoint_moves_to_other_places_only_while_nobody_works() {
+    let (head, _) = three_turns();
+    let from = head.checkpoint.clone().unwrap();
+    let mut to = from.clone();
+    to.root.workspace.page = PageLink { place: link(99).place, ..to.root.workspace.page };
+    assert_eq!(head.relocate(&from, &to).unwrap().checkpoint, Some(to.clone()));
+    assert!(matches!(head.acquire(&claim(1, 9)).unwrap().relocate(&from, &to), Err(Refusal::Busy(_))));
+    assert_eq!(head.relocate(&to, &from), Err(Refusal::Dropped(to.id)), "it isn't there any more");
+    assert_eq!(head.relocate(&from, &checkpoint(50, 1)), Err(Refusal::Dropped(from.id)), "another content");
+    assert_eq!(head.delete(1).unwrap().relocate(&from, &to), Err(Refusal::Deleted));
 }
 
 #[test]
@@ -345,7 +401,10 @@ proptest! {
                 Wish::Delete => now.delete(1),
                 Wish::Renew(n) => now.renewed(Nonce::from_bytes([n; 16]), 2),
                 Wish::Discard(n) => Ok(now.discard(&[Trashed { pack: PackId::from_bytes([n; 32]), since: 3 }]).0),
-                Wish::Pin(n) => now.pin(ForkPin { child: session(), incarnation: Nonce::from_bytes([n; 16]), checkpoint: checkpoint(n, 40), at: 0 }),
+                Wish::Pin(n) => match now.current() {
+                    Some(kept) => now.pin(&kept, &session(), Nonce::from_bytes([n; 16]), 0),
+                    None => continue,
+                },
             };
             let Ok(next) = next else { continue };
             next.check().map_err(|error| TestCaseError::fail(format!("{error:?}")))?;

@@ -299,7 +299,7 @@ fn bodies_that_break_a_rule_are_damage() {
         split(&slot("00", "1a00010000"), &none15),
         split(&slot("1903e8", "18ff"), &none15),
         split(&slot("01", "1a00010000"), &none15),
-        split(&slot("18c8", "193e80"), &none15),
+        split(&slot("18c8", "190fa0"), &none15),
         split(&slot("1a02000000", "1b0000000100000000"), &none15),
         split(&slot("1bffffffffffffffff", "1bffffffffffffffff"), &none15),
         split(&slot("1903e8", "1a00010000"), &"f6".repeat(14)),
@@ -342,8 +342,14 @@ fn a_body_beyond_the_longest_page_is_damage() {
         (0..3000_u32).map(|n| Entry { name: Bytes::from(format!("{n:05}")), mode: 0, mtime: 0, node: Node::Linked(1) }).collect();
     assert!(check_page(&Page::Directory(entries.clone())).is_err());
     assert!(decode_body(&encode_body(&Page::Directory(entries.clone())).into()).is_err());
-    entries.truncate(1800);
+    entries.truncate(460);
+    assert!(decode_body(&encode_body(&Page::Directory(entries.clone())).into()).is_err(), "a directory of more than one page");
+    entries.truncate(450);
     assert!(decode_body(&encode_body(&Page::Directory(entries)).into()).is_ok());
+    let mut parts: Vec<_> = (0..500_u32).map(|n| chunk(u8::try_from(n % 200).unwrap(), 100)).collect();
+    assert!(decode_body(&encode_body(&Page::List(parts.clone())).into()).is_err());
+    parts.truncate(400);
+    assert!(decode_body(&encode_body(&Page::List(parts)).into()).is_ok());
 }
 
 #[test]
