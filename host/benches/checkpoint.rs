@@ -63,7 +63,7 @@ impl Ground {
         let source: Arc<dyn Source> = Arc::new(self.reader.clone());
         let clock: SharedClock = Arc::new(SystemClock);
         let spool = Arc::new(Spool::new(folder.to_owned(), 32 << 20, 1 << 30));
-        Workspace::open(&source, &clock, &spool, Limits::default(), Some(self.root.clone()), None)
+        Workspace::open(&source, &clock, &spool, Limits::default(), Limits::temporary(), Some(self.root.clone()), None)
     }
 
     /// Changes one file and makes the checkpoint durable: all that a turn does after its guest, but for the head.

@@ -92,7 +92,7 @@ fn calls(criterion: &mut Criterion) {
     let source: Arc<dyn Source> = Arc::new(MemoryObjects::new());
     let clock: SharedClock = Arc::new(SystemClock);
     let spool = Arc::new(Spool::new(std::env::temp_dir(), 32 << 20, 1 << 30));
-    let workspace = Workspace::open(&source, &clock, &spool, Limits::default(), Option::None, Option::None);
+    let workspace = Workspace::open(&source, &clock, &spool, Limits::default(), Limits::temporary(), Option::None, Option::None);
     for (name, pooling) in [("pooled", true), ("on demand", false)] {
         let engine = engine(pooling, &cache);
         let hello: Arc<Loaded> = runtime.block_on(engine.load(guest("hello"))).expect("hello");

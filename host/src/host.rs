@@ -21,11 +21,7 @@ use crate::component::engine::{Engine, EngineOptions};
 use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
-use crate::policy::url::Target;
-use crate::repository::checkout::TreeLimits;
 use crate::repository::diff::DiffOptions;
-use crate::repository::imported::Repositories;
-use crate::repository::remote::{Credential, Git, RemoteOptions};
 use crate::repository::status::StatusOptions;
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
@@ -38,6 +34,10 @@ use crate::store::Store;
 use crate::store::cache::DiskCache;
 use crate::trigger::{SharedWatch, TurnRequest};
 use crate::workspace::source::Source;
+
+mod access;
+
+use access::Access;
 
 /// Bytes of decoded pages and content that a host keeps in memory.
 const READER_MEMORY: usize = 64 << 20;
@@ -63,7 +63,7 @@ pub(crate) struct Inner {
     pub(crate) sessions: Sessions,
     pub(crate) mask: Mask,
     pub(crate) spool: PathBuf,
-    pub(crate) repositories: BTreeMap<AgentName, AgentRepository>,
+    access: Access,
     broad_token: bool,
     replica: Arc<Replica>,
     announced: OnceCell<()>,
@@ -79,13 +79,6 @@ pub(crate) struct Unsettled {
     pub(crate) held: Held,
     pub(crate) entry: QueueEntry,
     pub(crate) reason: String,
-}
-
-/// An agent's repository with what its sessions reach it with.
-#[derive(Clone, Debug)]
-pub(crate) struct AgentRepository {
-    pub(crate) repositories: Repositories,
-    pub(crate) credential: Option<Credential>,
 }
 
 /// Collects what a [`Host`] is made of.
@@ -141,7 +134,7 @@ impl HostBuilder {
     /// Makes the host. Writes nothing to the store.
     ///
     /// # Errors
-    /// `Config` for repositories and credentials that don't fit together, `Local` when the cache folder or the engine can't be made.
+    /// `Local` when the cache folder or the engine can't be made.
     pub fn build(self) -> Result<Host> {
         let Self { store, config, cache, secrets, broad_token, mut engine, name } = self;
         let (clock, random) = (Arc::clone(store.clock()), Arc::clone(store.random()));
@@ -156,18 +149,13 @@ impl HostBuilder {
         };
         let reader = Reader::new(store.clone(), disk, READER_MEMORY);
         let mask = Mask::new(secrets.values());
-        let mut repositories = BTreeMap::new();
-        for (name, agent) in &config.agents {
-            if let Some(repository) = agent_repository(&config, name, agent, &secrets, &store, &folder)? {
-                repositories.insert(name.clone(), repository);
-            }
-        }
         let name = match name {
             Some(name) => name,
             None => "local".parse()?,
         };
         let replica = Arc::new(Replica::new(store.clone(), name, None, Process::current()));
         let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
+        let access = Access::new(secrets, store.clone(), &folder);
         let inner = Inner {
             engine: Engine::new(&engine, clock, random)?,
             config,
@@ -176,7 +164,7 @@ impl HostBuilder {
             sessions,
             mask,
             spool: folder,
-            repositories,
+            access,
             broad_token,
             replica,
             announced: OnceCell::new(),
@@ -194,58 +182,6 @@ fn make_private(folder: &std::path::Path) -> Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
         Error::local(format!("the cache folder {} can't be made", folder.display())).source(error).hint("give another one with --cache")
     })
-}
-
-fn agent_repository(
-    config: &Config,
-    name: &AgentName,
-    agent: &Agent,
-    secrets: &BTreeMap<String, Secret>,
-    store: &Store,
-    folder: &std::path::Path,
-) -> Result<Option<AgentRepository>> {
-    let Some(repository) = &agent.repository else { return Ok(None) };
-    if let Some(allowed) = config.policy.as_ref().and_then(|policy| policy.repositories.as_ref())
-        && !allowed.iter().any(|pattern| matches_url(pattern, &repository.url))
-    {
-        return Err(Error::denied(format!("agent {name} asks for the repository {}, which the policy doesn't allow", repository.url))
-            .code("repository_not_allowed")
-            .hint(format!("[policy] repositories = [\"{}\"] would allow it", repository.url)));
-    }
-    let ca_pem = match &repository.ca_file {
-        Some(file) => Some(
-            std::fs::read(file)
-                .map_err(|error| Error::config(format!("the ca_file {} of agent {name} can't be read", file.display())).source(error))?,
-        ),
-        None => None,
-    };
-    let credential = agent.credentials.iter().find_map(|credential| {
-        let (named, secret) = (config.credentials.get(credential)?, secrets.get(credential)?);
-        let origin = Target::parse(&repository.url).ok()?;
-        let fits = named.audience.iter().any(|audience| audience.covers_origin(origin.origin()));
-        (named.uses.repository && fits && config.allows_credential(credential)).then(|| Credential::basic(&named.user, secret.expose()))
-    });
-    let options = RemoteOptions {
-        ca_pem,
-        // The config's author is the operator, and has written the URL there; a policy above has had its say.
-        allow_file: true,
-        // In clear text only to this machine, and never with a secret.
-        allow_http_loopback: credential.is_none(),
-        ..RemoteOptions::default()
-    };
-    let limits =
-        TreeLimits { entries: agent.limits.entries, bytes: agent.limits.workspace, file: agent.limits.file, ..TreeLimits::default() };
-    let git = Git::new(options, Arc::clone(store.clock()));
-    let repositories = Repositories::new(git, store.clone(), folder.join("git"), limits);
-    Ok(Some(AgentRepository { repositories, credential }))
-}
-
-/// Whether a policy's pattern, an URL or the beginning of one with `*` at its end, covers an URL.
-fn matches_url(pattern: &str, url: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => url.starts_with(start),
-        None => url.trim_end_matches('/').trim_end_matches(".git") == pattern.trim_end_matches('/').trim_end_matches(".git"),
-    }
 }
 
 /// A checkpoint in a session's history.
@@ -552,6 +488,11 @@ fn left_by(head: &Head, record: RunRecord) -> Result<Kept> {
 }
 
 impl Inner {
+    /// Returns an agent's repository; none for an agent without one.
+    pub(crate) fn repository(&self, agent: &AgentName) -> Result<Option<access::AgentRepository>> {
+        self.access.of(&self.config, agent)
+    }
+
     /// Makes this process known to others, once, and keeps it known while it lives.
     pub(crate) async fn announce(&self) -> Result<()> {
         self.announced

@@ -29,7 +29,6 @@ use crate::id::{CommitId, PackId, RunId, SessionRef, sha256};
 use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
-use crate::repository::url::RepositoryUrl;
 use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
 use crate::session::record::{Input, RunRecord};
 use crate::session::{Acquired, Held, Sessions};
@@ -393,10 +392,11 @@ impl Turn<'_> {
     fn workspace(&self, source: &Arc<dyn Source>, base: &Base) -> Workspace {
         let Limits { entries, workspace, file, tmp, .. } = self.agent.limits;
         let limits = workspace::Limits { entries, bytes: workspace, file, ..workspace::Limits::default() };
+        let tmp_limits = workspace::Limits { bytes: tmp, file, ..workspace::Limits::temporary() };
         let disk = workspace.saturating_mul(2).saturating_add(tmp);
         let spool = Arc::new(Spool::new(self.host.spool.clone(), SPOOL_MEMORY, disk));
         let state = base.checkpoint.as_ref().map(|checkpoint| checkpoint.root.state.clone());
-        Workspace::open(source, self.store.clock(), &spool, limits, base.workspace.clone(), state)
+        Workspace::open(source, self.store.clock(), &spool, limits, tmp_limits, base.workspace.clone(), state)
     }
 
     fn writer(&self) -> PackWriter {
@@ -407,12 +407,11 @@ impl Turn<'_> {
 
     /// Opens what the turn stands on. Only a session's first turn asks the remote.
     async fn open(&self, checkpoint: Option<Checkpoint>, choice: Option<&PinChoice>) -> Result<Base> {
-        let configured = self.host.repositories.get(&self.session.agent).zip(self.agent.repository.as_ref());
+        let access = self.host.repository(&self.session.agent)?;
         if let Some(checkpoint) = checkpoint {
             let pin = checkpoint.root.pin.clone();
             let pinned = pin.as_ref().map(|pin| pin.url.as_str());
-            let wanted = configured.map(|(_, repository)| RepositoryUrl::parse(&repository.url)).transpose()?;
-            let wanted = wanted.as_ref().map(RepositoryUrl::as_str);
+            let wanted = access.as_ref().map(|access| access.url.as_str());
             if pinned != wanted {
                 return Err(Error::conflict(format!(
                     "session {} stands on {}, but the config says {}",
@@ -433,7 +432,7 @@ impl Turn<'_> {
             let workspace = Some(checkpoint.root.workspace.clone());
             return Ok(Base { checkpoint: Some(checkpoint), workspace, pin, warnings });
         }
-        let Some((access, repository)) = configured else {
+        let (Some(access), Some(repository)) = (access, &self.agent.repository) else {
             if choice.is_some() {
                 return Err(Error::usage(format!(
                     "agent {} has no repository, so there is no commit or branch to choose",
@@ -449,7 +448,7 @@ impl Turn<'_> {
             Some(PinChoice::Branch(branch)) => Revision::Branch(BranchName::parse(branch)?),
             None => branch.map_or(Revision::Default, Revision::Branch),
         };
-        let url = RepositoryUrl::parse(&repository.url)?;
+        let url = access.url.clone();
         self.step(Step::Resolving);
         let stop = |reason: CancelReason| Error::cancelled(format!("the fetch of {url} was stopped ({reason:?})"));
         let found = tokio::select! {

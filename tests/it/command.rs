@@ -187,3 +187,78 @@ fn write_over(path: &Path, bytes: &[u8]) {
     std::fs::set_permissions(path, permissions).unwrap();
     std::fs::write(path, bytes).unwrap();
 }
+
+#[test]
+fn what_one_agent_lacks_stops_no_other() {
+    let commands = Commands::new(
+        r#"
+version = 1
+[agents.hello]
+component = "{guests}/hello.wasm"
+[agents.secretive]
+component = "{guests}/hello.wasm"
+credentials = ["FORGE"]
+[agents.filed]
+component = "{guests}/hello.wasm"
+credentials = ["FILED"]
+[agents.outside]
+component = "{guests}/hello.wasm"
+repository = { url = "https://github.com/acme/../evil/app" }
+[agents.untrusted]
+component = "{guests}/hello.wasm"
+repository = { url = "https://github.com/acme/app", ca_file = "no-such.pem" }
+[credentials.FORGE]
+source = { env = "LANDFALL_TEST_ABSENT" }
+audience = ["https://git.example.com"]
+[credentials.FILED]
+source = { file = "no-such.token" }
+audience = ["https://git.example.com"]
+[policy]
+repositories = ["https://github.com/acme/*"]
+"#,
+    );
+    assert_eq!(commands.json(&["run", "hello", "--input", "x"]).0, 0);
+    assert_eq!(commands.json(&["session", "list"]).0, 0);
+    assert_eq!(commands.json(&["doctor"]).0, 0);
+    for (agent, code, wanted) in [
+        ("secretive", 2, "LANDFALL_TEST_ABSENT"),
+        ("filed", 2, "no-such.token"),
+        ("outside", 3, "https://github.com/evil/app"),
+        ("untrusted", 2, "no-such.pem"),
+    ] {
+        let ran = commands.run(&["run", agent]);
+        assert_eq!(ran.code, code, "{agent}: {}", ran.stderr);
+        assert!(ran.stderr.contains(wanted), "{agent}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_store_s_folder_may_have_any_name() {
+    let commands = Commands::new(CONFIG);
+    for name in ["a#b", "a?b", "a%20b", "a b"] {
+        let (code, run) = commands.json(&["--store", name, "run", "hello"]);
+        assert_eq!(code, 0, "{name}: {run}");
+        assert!(commands.folder().join(name).is_dir(), "{name}");
+    }
+    assert!(!commands.folder().join("a").exists());
+}
+
+#[test]
+fn variables_of_other_programs_are_no_options_of_the_store() {
+    let commands = Commands::new(CONFIG);
+    let mut command = commands.command(&["--store", "s3://bucket/prefix", "doctor"]);
+    command.env("AWS_PROFILE", "dev").env("AWS_PAGER", "").env("GOOGLE_CLOUD_PROJECT", "x").env("AWS_REGION", "us-east-1");
+    // Nothing listens on the discard port: the store is opened, and then doesn't answer.
+    command.env("AWS_ENDPOINT", "http://127.0.0.1:9").env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
+    let ran = landfall_tests::command::Ran::of(&command.output().unwrap());
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("doesn't answer"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_long_output_is_whole_in_the_document_too() {
+    let commands = Commands::new(CONFIG);
+    let input = "x".repeat(50_000);
+    let (code, run) = commands.json(&["run", "hello", "--input", &input]);
+    assert_eq!((code, run["output"].as_str().map(str::len)), (0, Some(50_006)));
+}

@@ -31,7 +31,7 @@ impl Fixture {
         let spool = tempfile::tempdir().unwrap();
         let clock: SharedClock = Arc::new(SystemClock);
         let data = Arc::new(Spool::new(spool.path().to_owned(), 32 << 20, 1 << 30));
-        Self { workspace: Workspace::open(&source, &clock, &data, limits, root, None), _spool: spool }
+        Self { workspace: Workspace::open(&source, &clock, &data, limits, Limits::temporary(), root, None), _spool: spool }
     }
 }
 

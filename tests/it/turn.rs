@@ -205,3 +205,13 @@ async fn unknown_agents_and_large_inputs_are_refused_before_anything_is_written(
     assert_eq!(error.stable_code(), "request_too_large");
     assert_eq!(host.store().counts().puts, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_tmp_is_its_own() {
+    let turns = Turns::new().unwrap();
+    let mut quota = agent("quota");
+    quota.limits.tmp = 1 << 20;
+    let host = turns.host("one", &[("quota", quota)]).unwrap();
+    let record = run(&host, "quota", "s", "bytes /tmp").await.unwrap();
+    assert_eq!(output(&record), "16 StorageFull", "1 MiB in pieces of 64 KiB");
+}

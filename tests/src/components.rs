@@ -35,7 +35,7 @@ pub fn workspace(limits: Limits) -> Workspace {
     let source: Arc<dyn Source> = Arc::new(MemoryObjects::new());
     let clock: SharedClock = Arc::new(SystemClock);
     let spool = Arc::new(Spool::new(std::env::temp_dir(), 32 << 20, 1 << 30));
-    Workspace::open(&source, &clock, &spool, limits, None, None)
+    Workspace::open(&source, &clock, &spool, limits, Limits::temporary(), None, None)
 }
 
 /// Returns a call with this input on an empty workspace, and the events that it will cause.

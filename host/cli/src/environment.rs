@@ -1,9 +1,10 @@
 //! What the command takes from its environment: the only place that reads variables. It runs before any thread is started.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use landfall::config::{Config, CredentialSource, GITHUB_READ_TOKEN};
+use landfall::config::{Agent, Config, CredentialSource, GITHUB_READ_TOKEN};
 use landfall::secret::Secret;
 use landfall::store::Options;
 
@@ -19,6 +20,8 @@ pub(crate) struct Environment {
     pub(crate) store: Options,
     /// The values of the credentials that were found.
     pub(crate) secrets: Vec<(String, Secret)>,
+    /// The credentials that have none, and why. Only what runs an agent that names one has to stop for it.
+    pub(crate) missing: BTreeMap<String, String>,
     /// Whether `GITHUB_TOKEN` is set: agents that name the read token are then refused.
     pub(crate) broad_token: bool,
 }
@@ -62,20 +65,21 @@ pub(crate) fn read(global: &Global, needs: Needs) -> anyhow::Result<Environment>
         config.policy = Some(Config::parse_policy(&policy.display().to_string(), &read_text(policy)?)?);
     }
     let mut secrets = Vec::new();
+    let mut missing = BTreeMap::new();
     for (name, credential) in &config.credentials {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let value = match &credential.source {
             _ if needs != Needs::All => continue,
-            CredentialSource::Env(variable) => std::env::var(variable).ok(),
-            CredentialSource::File(file) => Some(read_text(file).with_context(|| format!("reading the credential {name}"))?),
+            CredentialSource::Env(variable) => std::env::var(variable).map_err(|_| format!("the variable {variable} isn't set")),
+            CredentialSource::File(file) => {
+                std::fs::read_to_string(file).map_err(|error| format!("the file {} can't be read: {error}", file.display()))
+            }
         };
-        if let Some(value) = value {
-            secrets.push((name.clone(), Secret::new(name, &value)?));
-        } else if name != GITHUB_READ_TOKEN && config.agents.values().any(|agent| agent.credentials.contains(name)) {
-            let CredentialSource::Env(variable) = &credential.source else { continue };
-            return Err(landfall::Error::config(format!("the credential {name} has no value: {variable} isn't set"))
-                .hint(format!("set {variable}, or take {name} out of the agents that name it"))
-                .into());
+        match value.and_then(|value| Secret::new(name, &value).map_err(|error| error.message().to_owned())) {
+            Ok(secret) => secrets.push((name.clone(), secret)),
+            Err(why) => {
+                missing.insert(name.clone(), why);
+            }
         }
     }
     let broad_token = std::env::var_os("GITHUB_TOKEN").is_some();
@@ -94,12 +98,31 @@ pub(crate) fn read(global: &Global, needs: Needs) -> anyhow::Result<Environment>
             std::env::remove_var(variable);
         }
     }
+    let url = global.store.as_ref().or(config.store.as_ref()).map_or("", String::as_str);
     let store = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        // Others belong to other programs: AWS_PROFILE, GOOGLE_CLOUD_PROJECT.
+        .filter(|(name, _)| landfall::store::is_option(url, name))
         .collect();
-    Ok(Environment { config, folder, store, secrets, broad_token })
+    Ok(Environment { config, folder, store, secrets, missing, broad_token })
+}
+
+impl Environment {
+    /// Checks that every credential that an agent names has a value. Without the built-in [`GITHUB_READ_TOKEN`] public repositories
+    /// can be read, so it may be missing.
+    pub(crate) fn check_credentials(&self, agent: &Agent) -> landfall::Result<()> {
+        for name in &agent.credentials {
+            if let Some(why) = self.missing.get(name)
+                && (name != GITHUB_READ_TOKEN || !why.ends_with("isn't set"))
+            {
+                return Err(landfall::Error::config(format!("the credential {name} has no value: {why}"))
+                    .hint(format!("give it one, or take {name} out of the agents that name it")));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn read_text(file: &Path) -> anyhow::Result<String> {

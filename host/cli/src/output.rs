@@ -7,9 +7,12 @@ pub(crate) fn line(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Writes bytes of a result as they are.
+/// Writes bytes of a result as they are. A reader that went away is no error.
 pub(crate) fn bytes(bytes: &[u8]) -> std::io::Result<()> {
-    std::io::stdout().lock().write_all(bytes)
+    match std::io::stdout().lock().write_all(bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
 }
 
 /// Prints the JSON document.

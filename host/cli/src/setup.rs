@@ -15,18 +15,22 @@ use crate::environment::Environment;
 const DATA_FOLDER: &str = ".landfall";
 
 /// Returns the URL of the store that the flags or the config name, or of the embedded one.
-pub(crate) fn store_url(global: &Global, environment: &Environment) -> String {
-    match global.store.as_ref().or(environment.config.store.as_ref()) {
+pub(crate) fn store_url(global: &Global, environment: &Environment) -> landfall::Result<String> {
+    let folder = match global.store.as_ref().or(environment.config.store.as_ref()) {
         // A plain path is a folder: people type it that way.
-        Some(url) if !url.contains(':') => format!("file://{}", environment.folder.join(url).display()),
-        Some(url) => url.clone(),
-        None => format!("file://{}", environment.folder.join(DATA_FOLDER).join("store").display()),
-    }
+        Some(url) if !url.contains(':') => environment.folder.join(url),
+        Some(url) => return Ok(url.clone()),
+        None => environment.folder.join(DATA_FOLDER).join("store"),
+    };
+    // A path may hold `#`, `?` or `%`, which a URL has to escape.
+    url::Url::from_file_path(&folder)
+        .map(String::from)
+        .map_err(|()| landfall::Error::config(format!("the store's folder {} isn't an absolute path", folder.display())))
 }
 
 /// Opens the store; `create` makes an empty one where there is none yet.
 pub(crate) async fn store(global: &Global, environment: &Environment, create: bool) -> landfall::Result<Store> {
-    let url = store_url(global, environment);
+    let url = store_url(global, environment)?;
     if create {
         Store::open(&url, &environment.store, Arc::new(SystemClock), Arc::new(SystemRandom)).await
     } else {

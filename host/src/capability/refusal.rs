@@ -60,16 +60,21 @@ pub enum Refusal {
 }
 
 impl From<Error> for Refusal {
-    /// Gives the guest what it can do something about. The text is the message without its causes, which may name the operator's
-    /// store and hosts.
+    /// Gives the guest what it can do something about. What comes from the store is said by its code alone: the messages name the
+    /// operator's bucket and objects. Of other errors the guest gets the message without its causes.
     fn from(error: Error) -> Self {
         let text = error.message().to_owned();
+        let code = error.stable_code();
+        let stored = |what: &str| format!("{what} ({code})");
         match error.kind() {
+            ErrorKind::Store => Self::Unavailable(stored("the host's store failed")),
+            ErrorKind::Damaged | ErrorKind::TooNew => Self::Damaged(stored("what is stored can't be read")),
+            ErrorKind::Conflict if code.starts_with("store_") => Self::Conflict(stored("it was changed by somebody else")),
+            ErrorKind::NotFound if code == "object_missing" => Self::Damaged(stored("what is stored isn't all there")),
             ErrorKind::NotFound => Self::NotFound(text),
             ErrorKind::Usage => Self::Invalid(text),
             ErrorKind::Conflict => Self::Conflict(text),
-            ErrorKind::Store | ErrorKind::Remote => Self::Unavailable(text),
-            ErrorKind::Damaged | ErrorKind::TooNew => Self::Damaged(text),
+            ErrorKind::Remote => Self::Unavailable(text),
             ErrorKind::Limit => Self::Other(text),
             _ => Self::Host(error),
         }
@@ -162,8 +167,26 @@ mod tests {
     #[test]
     fn what_the_guest_can_act_on_is_a_value_and_the_hosts_own_failure_comes_back_whole() {
         let refusal = Refusal::from(Error::damaged("pack ab is truncated").source(std::io::Error::other("s3://secret")));
-        assert!(matches!(refusal.into_wit(), Ok(wit::Error::Damaged(text)) if text == "pack ab is truncated"));
+        assert!(matches!(refusal.into_wit(), Ok(wit::Error::Damaged(text)) if text.contains("(damaged)") && !text.contains("pack")));
         let failed = Refusal::from(Error::local("disk full").code("spool")).into_wit().unwrap_err();
         assert_eq!(failed.downcast_ref::<Error>().map(Error::stable_code), Some("spool"));
+    }
+
+    #[test]
+    fn the_operator_s_store_is_not_named_to_guests() {
+        let message = "writing sessions/a/b/head in s3://acme-secret-bucket/prefix: the store doesn't answer";
+        let errors = [
+            Error::new(ErrorKind::Store, message).code("store_unreachable"),
+            Error::new(ErrorKind::Damaged, message).code("pack_damaged"),
+            Error::new(ErrorKind::TooNew, message).code("too_new"),
+            Error::new(ErrorKind::Conflict, message).code("store_conflict"),
+            Error::new(ErrorKind::NotFound, message).code("object_missing"),
+        ];
+        for error in errors {
+            let code = error.stable_code();
+            let text = Refusal::from(error).to_string();
+            assert!(!text.contains("bucket") && !text.contains("sessions/"), "{text}");
+            assert!(text.contains(code), "{text} can be looked up");
+        }
     }
 }

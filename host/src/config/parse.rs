@@ -12,6 +12,9 @@ use super::{Agent, Config, Credential, Limits, MAX_TURN, OnCrash, Policy, Reposi
 use crate::error::{Error, Result};
 use crate::id::AgentName;
 
+/// Most bytes of the output, the log and the events of a run: each is kept as one chunk.
+const TEXT_MAX: u64 = crate::workspace::page::CHUNK_MAX as u64;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawConfig {
@@ -124,6 +127,16 @@ impl Text<'_> {
     fn bytes(&self, value: Option<&Spanned<String>>, default: u64) -> Result<u64> {
         value.map_or(Ok(default), |value| units::parse_bytes(value.get_ref()).map_err(|message| self.error(value.span(), message)))
     }
+
+    fn bytes_to(&self, value: Option<&Spanned<String>>, default: u64, most: u64) -> Result<u64> {
+        let bytes = self.bytes(value, default)?;
+        match value {
+            Some(value) if bytes > most => Err(self
+                .error(value.span(), format!("{:?} is more than this limit can be: {most} bytes", value.get_ref()))
+                .hint("what is larger belongs into a file under /workspace or /state")),
+            _ => Ok(bytes),
+        }
+    }
 }
 
 /// Reads serde's "unknown field `x`, expected one of `a`, `b`" and returns the expected name that is nearest to `x`.
@@ -230,7 +243,7 @@ fn limits(at: &Text<'_>, raw: &RawLimits) -> Result<Limits> {
         file: at.bytes(raw.file.as_ref(), default.file)?,
         tmp: at.bytes(raw.tmp.as_ref(), default.tmp)?,
         input: at.bytes(raw.input.as_ref(), default.input)?,
-        output: at.bytes(raw.output.as_ref(), default.output)?,
-        log: at.bytes(raw.log.as_ref(), default.log)?,
+        output: at.bytes_to(raw.output.as_ref(), default.output, TEXT_MAX)?,
+        log: at.bytes_to(raw.log.as_ref(), default.log, TEXT_MAX)?,
     })
 }

@@ -68,6 +68,7 @@ fn bad_values_name_their_line() {
     for (line, text) in [
         (1, "version = 2\n"),
         (5, "version = 1\n[agents.a]\ncomponent = \"a\"\n[agents.a.limits]\nmemory = \"12 parsecs\"\n"),
+        (5, "version = 1\n[agents.a]\ncomponent = \"a\"\n[agents.a.limits]\noutput = \"2MiB\"\n"),
         (5, "version = 1\n[agents.a]\ncomponent = \"a\"\n[agents.a.limits]\nturn = \"25h\"\n"),
         (5, "version = 1\n[agents.a]\ncomponent = \"a\"\n[agents.a.limits]\nfile = \"99999999999TiB\"\n"),
         (2, "version = 1\n[agents.\" a\"]\ncomponent = \"a\"\n"),

@@ -11,5 +11,6 @@ pub mod headers;
 pub mod hosts;
 pub mod redirects;
 pub mod refused;
+pub mod repositories;
 pub mod resolve;
 pub mod url;

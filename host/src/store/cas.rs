@@ -37,9 +37,9 @@ impl Version {
         self.digest
     }
 
-    /// The backend's own tag, for the self-test.
-    pub(super) fn e_tag(&self) -> Option<&String> {
-        self.update.e_tag.as_ref()
+    /// The backend's own version, for the self-test.
+    pub(super) fn update(&self) -> &UpdateVersion {
+        &self.update
     }
 }
 

@@ -82,6 +82,15 @@ fn names_missing_bucket(error: &object_store::Error) -> bool {
     })
 }
 
+/// Says whether a refused upload was refused for its bytes: S3's error codes for a digest that doesn't fit.
+pub(crate) fn refuses_bytes(error: &object_store::Error) -> bool {
+    let signs = ["BadDigest", "InvalidDigest", "ChecksumMismatch", "ContentSHA256Mismatch", "InvalidChecksum", "checksum"];
+    causes(error).any(|cause| {
+        let text = cause.to_string();
+        signs.iter().any(|sign| text.contains(sign))
+    })
+}
+
 fn causes(error: &object_store::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |cause| cause.source())
 }

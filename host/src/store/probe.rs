@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
-use object_store::{ClientOptions, ObjectStore as _, PutMode, PutOptions, UpdateVersion};
+use object_store::{ClientOptions, ObjectStore as _, PutMode, PutOptions};
 use serde::{Deserialize, Serialize};
 
 use super::cas::{Created, Loaded, Replaced};
@@ -147,8 +147,7 @@ impl Store {
         let Replaced::Done(_) = self.replace(key, &base, &Scratch { round: 2 }).await? else {
             return Err(wrong("an update of the current version was refused"));
         };
-        let stale = UpdateVersion { e_tag: old.version.e_tag().cloned(), version: None };
-        let conditional_update = self.refuses(key, PutMode::Update(stale)).await?;
+        let conditional_update = self.refuses(key, PutMode::Update(old.version.update().clone())).await?;
         let listed = self.list(&Prefix::Probes).await?.objects.iter().any(|listed| listed.key == *key);
         if !listed {
             return Err(wrong("an object that was just written isn't listed"));
@@ -266,8 +265,8 @@ impl Store {
         match changing.objects.put_opts(&self.path(key)?, sent.into(), PutOptions::default()).await {
             Ok(_) => Ok(Some(false)),
             Err(error) => match failure::classify(&error) {
-                // The server has just taken a good upload, so this refusal (400) is of the bytes.
-                Failure::Other | Failure::Denied => Ok(Some(true)),
+                // Only a refusal of the bytes counts. A server that is out of order has checked nothing.
+                Failure::Other | Failure::Denied if failure::refuses_bytes(&error) => Ok(Some(true)),
                 _ => Err(self.explain("writing", key, error)),
             },
         }

@@ -203,9 +203,14 @@ impl FileData {
         }
     }
 
+    /// Lets go of the chunk read last.
+    pub(super) fn forget_recent(&mut self) {
+        self.recent = None;
+    }
+
     /// Lets go of what only readers need.
     pub(super) fn rest(&mut self) {
-        self.recent = None;
+        self.forget_recent();
         self.next_read = 0;
     }
 

@@ -54,6 +54,11 @@ pub enum Exceeded {
         /// The most there may be.
         limit: u64,
     },
+    /// Bytes of memory that objects and changed names take in one turn.
+    Tables {
+        /// The most they may take.
+        limit: u64,
+    },
     /// Bytes of edits that wait in the spool of this machine.
     Spool {
         /// The most there may be; less when the machine's disk is full.
@@ -98,6 +103,9 @@ impl std::fmt::Display for Exceeded {
         match self {
             Self::Entries { limit } => write!(f, "the limit of {limit} entries is reached"),
             Self::Bytes { limit } => write!(f, "the limit of {limit} bytes in files is reached"),
+            Self::Tables { limit } => {
+                write!(f, "the names and attributes changed in this turn take {limit} bytes of memory, the most they may")
+            }
             Self::Spool { limit } => write!(f, "the spool for edits ({limit} bytes) is full"),
         }
     }

@@ -7,7 +7,7 @@ use super::state::State;
 impl State {
     /// Writes all of `data` at an offset, or at the end of the file, and returns the offset.
     pub(super) fn write(&mut self, id: NodeId, offset: Option<u64>, data: &[u8]) -> FsResult<u64> {
-        self.writable()?;
+        self.editable(id)?;
         let size = self.file_mut(id)?.size();
         let offset = offset.unwrap_or(size);
         if data.is_empty() {
@@ -24,11 +24,17 @@ impl State {
 
     /// Cuts a file off or fills it up with zeros.
     pub(super) fn set_size(&mut self, id: NodeId, new: u64) -> FsResult<()> {
-        self.writable()?;
+        self.editable(id)?;
         let size = self.file_mut(id)?.size();
         self.may_grow(size, new)?;
         self.file_mut(id)?.set_size(new);
         self.resized(id, size, new)
+    }
+
+    /// Refuses when editing an object would take memory that isn't left. One that is edited already takes no more.
+    pub(super) fn editable(&self, id: NodeId) -> FsResult<()> {
+        let node = self.node(id)?;
+        if node.edited || node.names == 0 { self.writable() } else { self.growable() }
     }
 
     fn may_grow(&self, size: u64, new: u64) -> FsResult<()> {

@@ -1,7 +1,8 @@
 //! Reading a directory's names while it may change.
 
+use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -35,11 +36,26 @@ pub struct DirectoryStream {
     listed: Option<Listed>,
 }
 
-/// The names of a stored directory in ascending order.
+/// The names of a stored directory in ascending order. Streams over the same directory share them.
 #[derive(Debug)]
 struct Listed {
     id: PageId,
     names: Arc<[DirectoryEntry]>,
+}
+
+/// The names that streams hold.
+#[derive(Debug, Default)]
+pub(super) struct Listings(HashMap<PageId, Weak<[DirectoryEntry]>>);
+
+impl Listings {
+    fn get(&self, id: &PageId) -> Option<Arc<[DirectoryEntry]>> {
+        self.0.get(id)?.upgrade()
+    }
+
+    fn put(&mut self, id: PageId, names: &Arc<[DirectoryEntry]>) {
+        self.0.retain(|_, names| names.strong_count() > 0);
+        self.0.insert(id, Arc::downgrade(names));
+    }
 }
 
 impl DirectoryStream {
@@ -68,7 +84,15 @@ impl DirectoryStream {
                     return Ok(found);
                 }
                 Err(link) => {
-                    let names = list(&filesystem, &link).await?;
+                    let known = filesystem.state().listings.get(&link.id);
+                    let names = match known {
+                        Some(names) => names,
+                        None => {
+                            let names = list(&filesystem, &link).await?;
+                            filesystem.state().listings.put(link.id, &names);
+                            names
+                        }
+                    };
                     self.listed = Some(Listed { id: link.id, names });
                 }
             }

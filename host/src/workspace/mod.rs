@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+mod budget;
 pub mod capture;
 pub(crate) mod cbor;
 pub mod changes;
@@ -66,13 +67,14 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Opens the roots of a checkpoint, or empty ones, and an empty `/tmp`. Reads nothing.
+    /// Opens the roots of a checkpoint, or empty ones, and an empty `/tmp` with limits of its own. Reads nothing.
     #[must_use]
     pub fn open(
         source: &Arc<dyn Source>,
         clock: &SharedClock,
         spool: &Arc<Spool>,
         limits: Limits,
+        tmp: Limits,
         workspace: Option<Root>,
         state: Option<Root>,
     ) -> Self {
@@ -87,7 +89,7 @@ impl Workspace {
         Self {
             workspace: Filesystem::new(setup(0, limits, true), workspace),
             state: Filesystem::new(setup(1, limits, true), state),
-            tmp: Filesystem::new(setup(2, Limits::temporary(), false), None),
+            tmp: Filesystem::new(setup(2, tmp, false), None),
         }
     }
 }

@@ -54,7 +54,7 @@ impl State {
 
     /// Makes an object of one name.
     fn make(&mut self, place: &Place, mode: u16, body: Body) -> Step<NodeId> {
-        self.writable()?;
+        self.growable()?;
         self.vacant(place)?;
         self.usage.room(&self.setup.limits, 1, 0)?;
         let inode = self.new_inode();
@@ -62,7 +62,7 @@ impl State {
         node.names = 1;
         node.home = Some(Home { directory: place.directory, name: place.name.clone() });
         node.edited = true;
-        let id = self.nodes.add(node);
+        let id = self.add_node(node);
         self.insert_name(place.directory, place.name.clone(), Edit::Node(id))?;
         Ok(id)
     }
@@ -101,7 +101,7 @@ impl State {
 
     /// Gives a file one more name.
     pub(super) fn link_at(&mut self, start: NodeId, path: &[u8], follow: Follow, new_start: NodeId, new_path: &[u8]) -> Step<()> {
-        self.writable()?;
+        self.growable()?;
         let Resolved::Named(old) = self.resolve(start, path, follow)? else { return Err(FsError::NotPermitted.into()) };
         let child = self.existing(&old)?;
         if self.child_kind(&child)? != Kind::File {
@@ -160,6 +160,10 @@ impl State {
     /// Removes a name and, with its last name, the object.
     fn remove(&mut self, place: &Place, child: Child) -> Step<()> {
         let in_base = self.in_base(place.directory, &place.name)?;
+        if in_base {
+            // That a stored name is gone has to be noted; a new one's removal makes room.
+            self.growable()?;
+        }
         let id = self.load(place.directory, child)?;
         self.remove_name(place.directory, &place.name, in_base)?;
         self.drop_name(id)?;
@@ -168,7 +172,7 @@ impl State {
 
     /// Gives an object another name, in place of what had it.
     pub(super) fn rename_at(&mut self, start: NodeId, path: &[u8], new_start: NodeId, new_path: &[u8]) -> Step<()> {
-        self.writable()?;
+        self.growable()?;
         let Resolved::Named(old) = self.resolve(start, path, Follow::No)? else { return Err(FsError::Busy.into()) };
         let child = self.existing(&old)?;
         let Resolved::Named(new) = self.resolve(new_start, new_path, Follow::No)? else { return Err(FsError::Busy.into()) };
@@ -245,7 +249,7 @@ impl State {
             NewTime::Now => self.now(),
             NewTime::At(time) => time,
         };
-        self.writable()?;
+        self.editable(id)?;
         self.node_mut(id)?.modified = modified;
         self.mark(id)
     }

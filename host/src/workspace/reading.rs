@@ -57,9 +57,9 @@ pub(super) async fn read_at(handle: &Handle, offset: u64, len: usize) -> FsResul
     };
     if let Some((base, recent)) = used
         && let Ok(mut state) = filesystem.state_of(handle.generation())
-        && let Ok(file) = state.file_mut(handle.node())
     {
-        file.remember(&base, recent);
+        // An object that is gone meanwhile needs no chunk.
+        let _ = state.remember(handle.node(), &base, recent);
     }
     Ok(ReadAt { bytes, end })
 }

@@ -106,8 +106,8 @@ fn edited_directory(state: &State, id: NodeId, name: &Bytes) -> FsResult<Option<
 impl State {
     fn take_base(&mut self, root: &Root, mut found: Found) -> FsResult<()> {
         for (id, page) in std::mem::take(&mut found.directories) {
+            let edits = self.take_edits(id)?;
             let directory = self.directory_mut(id)?;
-            let edits = std::mem::take(&mut directory.edits);
             directory.base = Some(page);
             directory.grown = 0;
             if !edits.is_empty() {
@@ -123,7 +123,7 @@ impl State {
             let Some(id) = id else { continue };
             match found.linked.get(&number) {
                 Some(file) if self.node(id)?.handles > 0 => self.settle_linked(id, file)?,
-                _ => drop(self.nodes.remove(id)),
+                _ => self.remove_node(id),
             }
         }
         self.base = Some(root.clone());
@@ -134,7 +134,7 @@ impl State {
     /// Makes an edited object one that is as the base says, or forgets it.
     fn settle(&mut self, directory: NodeId, name: Bytes, id: NodeId, found: &mut Found) -> FsResult<()> {
         let Some(entry) = found.entries.remove(&(directory, name.clone())) else {
-            self.nodes.remove(id);
+            self.remove_node(id);
             return Ok(());
         };
         if let Stored::Linked(number) = entry.node {

@@ -18,6 +18,8 @@ pub struct Spool {
     memory: u64,
     disk: u64,
     in_memory: AtomicU64,
+    tables: u64,
+    in_tables: AtomicU64,
     area: Mutex<Area>,
 }
 
@@ -43,17 +45,59 @@ impl Spool {
     /// Default of the bytes kept in memory: 32 MiB.
     pub const MEMORY: u64 = 32 << 20;
 
+    /// Bytes of memory that objects and changed names may take: 256 MiB, some 500,000 new files.
+    pub const TABLES: u64 = 256 << 20;
+
     /// Makes a spool with at most `memory` bytes in memory and, in an unlinked file made in `directory` when it is first needed, at
     /// most `disk` bytes.
     #[must_use]
     pub fn new(directory: PathBuf, memory: u64, disk: u64) -> Self {
-        Self { directory, memory, disk, in_memory: AtomicU64::new(0), area: Mutex::default() }
+        Self {
+            directory,
+            memory,
+            disk,
+            in_memory: AtomicU64::new(0),
+            tables: Self::TABLES,
+            in_tables: AtomicU64::new(0),
+            area: Mutex::default(),
+        }
+    }
+
+    /// Sets how many bytes of memory objects and changed names may take; the default is [`Spool::TABLES`].
+    #[must_use]
+    pub fn tables(mut self, bytes: u64) -> Self {
+        self.tables = bytes;
+        self
+    }
+
+    /// Counts memory of objects and names. Never refuses: who makes more of them asks [`Spool::check_tables`] first.
+    pub(super) fn take_table(&self, bytes: u64) {
+        self.in_tables.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what [`Spool::take_table`] counted.
+    pub(super) fn give_table(&self, bytes: u64) {
+        self.in_tables.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Refuses when objects and names take all the memory that they may.
+    pub(super) fn check_tables(&self) -> FsResult<()> {
+        if self.in_tables() < self.tables {
+            return Ok(());
+        }
+        Err(FsError::InsufficientSpace(Exceeded::Tables { limit: self.tables }))
     }
 
     /// Returns how many bytes of edits lie in memory, and how many in the file.
     #[must_use]
     pub fn used(&self) -> (u64, u64) {
         (self.in_memory.load(Ordering::Relaxed), self.area().used)
+    }
+
+    /// Returns how many bytes of memory objects and changed names take.
+    #[must_use]
+    pub fn in_tables(&self) -> u64 {
+        self.in_tables.load(Ordering::Relaxed)
     }
 
     /// Takes a part of the memory budget; false when that much isn't left.

@@ -3,15 +3,17 @@
 //! Nothing here waits. A step that needs a page which isn't in memory ends with [`Stop::Need`] before it has changed anything; the caller
 //! loads the page without the lock and takes the whole operation from its start.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::content::FileData;
+use super::budget::Budget;
+use super::content::{FileData, Recent, StoredContent};
 use super::fault::{FsError, FsResult};
 use super::filesystem::Setup;
 use super::limits::Usage;
+use super::listing::Listings;
 use super::node::{Body, Directory, Edit, Home, Node, NodeId, Nodes, TOP, mix, stored_inode};
 use super::page::{Entry, LinkedFile, Node as Stored, Page, PageLink, Root, SplitSlot};
 use super::page_cache::PageCache;
@@ -29,6 +31,8 @@ pub(super) const FILE_MODE: u16 = 0o644;
 pub(super) const SYMLINK_MODE: u16 = 0o777;
 /// Objects in memory above which those that are neither open nor edited are forgotten.
 const NODES_MAX: usize = 1 << 16;
+/// Open files that keep the chunk they read last: each holds up to 1 MiB in memory.
+const READERS_MAX: usize = 32;
 
 /// Why a step ended early.
 #[derive(Debug)]
@@ -98,6 +102,12 @@ pub(super) struct State {
     pub(super) frozen: bool,
     /// What the last capture gave: the version it was of, and its root.
     pub(super) captured: Option<(u64, Root)>,
+    /// Names of split directories that streams are going through.
+    pub(super) listings: Listings,
+    /// The files that keep the chunk they read last, the longest unread first.
+    readers: VecDeque<NodeId>,
+    /// The memory that objects and changed names take.
+    budget: Budget,
     made: u64,
     sweep_at: usize,
 }
@@ -109,6 +119,7 @@ impl State {
         let top = Node::new(mix(&[setup.number, 0]), DIRECTORY_MODE, 0, Body::Directory(directory));
         let usage = base.as_ref().map_or_else(Usage::default, |root| Usage { entries: root.entries, bytes: root.bytes, unlinked: 0 });
         Self {
+            budget: Budget::new(Arc::clone(&setup.spool)),
             setup,
             generation,
             version: 0,
@@ -121,6 +132,8 @@ impl State {
             heights: HashMap::new(),
             frozen: false,
             captured: None,
+            listings: Listings::default(),
+            readers: VecDeque::new(),
             made: 0,
             sweep_at: NODES_MAX,
         }
@@ -155,6 +168,20 @@ impl State {
             Body::Directory(_) => Err(FsError::IsDirectory),
             Body::Symlink(_) => Err(FsError::BadDescriptor),
         }
+    }
+
+    /// Lets a file keep the chunk that a read has loaded, and the one that was read longest ago forget its own when too many do.
+    pub(super) fn remember(&mut self, id: NodeId, base: &StoredContent, recent: Recent) -> FsResult<()> {
+        self.file_mut(id)?.remember(base, recent);
+        self.readers.retain(|reader| *reader != id);
+        self.readers.push_back(id);
+        if self.readers.len() > READERS_MAX
+            && let Some(oldest) = self.readers.pop_front()
+            && let Ok(file) = self.file_mut(oldest)
+        {
+            file.forget_recent();
+        }
+        Ok(())
     }
 
     /// Returns the attributes of an object.
@@ -193,6 +220,45 @@ impl State {
     /// Refuses to change anything during a capture.
     pub(super) fn writable(&self) -> FsResult<()> {
         if self.frozen { Err(FsError::Busy) } else { Ok(()) }
+    }
+
+    /// Refuses what may add objects or changed names when they take all the memory that they may, and during a capture.
+    pub(super) fn growable(&self) -> FsResult<()> {
+        self.writable()?;
+        self.setup.spool.check_tables()
+    }
+
+    /// Takes an object into memory.
+    pub(super) fn add_node(&mut self, node: Node) -> NodeId {
+        self.budget.add_node(&node);
+        self.nodes.add(node)
+    }
+
+    /// Forgets an object.
+    pub(super) fn remove_node(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.remove(id) {
+            for name in node.directory().into_iter().flat_map(|directory| directory.edits.keys()) {
+                self.budget.remove_edit(name);
+            }
+            self.budget.remove_node(&node);
+        }
+    }
+
+    /// Notes what has become of a name.
+    fn edit_name(&mut self, directory: NodeId, name: Bytes, edit: Edit) -> FsResult<()> {
+        self.directory(directory)?;
+        self.budget.add_edit(&name);
+        if self.directory_mut(directory)?.edits.insert(name.clone(), edit).is_some() {
+            self.budget.remove_edit(&name);
+        }
+        Ok(())
+    }
+
+    /// Takes the notes on a directory's names away.
+    pub(super) fn take_edits(&mut self, id: NodeId) -> FsResult<BTreeMap<Bytes, Edit>> {
+        let edits = std::mem::take(&mut self.directory_mut(id)?.edits);
+        edits.keys().for_each(|name| self.budget.remove_edit(name));
+        Ok(edits)
     }
 
     // --- pages -------------------------------------------------------------------------------------------------------------------
@@ -372,7 +438,7 @@ impl State {
                 let data = FileData::stored(file.content, file.size, &self.setup.spool);
                 let mut node = Node::new(self.linked_inode(number), file.mode, file.mtime, Body::File { data, number: Some(number) });
                 node.names = file.names;
-                let id = self.nodes.add(node);
+                let id = self.add_node(node);
                 self.linked_cached.insert(number, id);
                 Ok(id)
             }
@@ -389,7 +455,7 @@ impl State {
                 let mut node = Node::new(inode, entry.mode, entry.mtime, body);
                 node.names = 1;
                 node.home = Some(Home { directory, name: entry.name.clone() });
-                let id = self.nodes.add(node);
+                let id = self.add_node(node);
                 self.directory_mut(directory)?.cached.insert(entry.name, id);
                 Ok(id)
             }
@@ -417,9 +483,8 @@ impl State {
             }
             let Some(Home { directory, name }) = node.home.clone() else { return Ok(()) };
             node.edited = true;
-            let parent = self.directory_mut(directory)?;
-            parent.cached.remove(&name);
-            parent.edits.insert(name, Edit::Node(id));
+            self.directory_mut(directory)?.cached.remove(&name);
+            self.edit_name(directory, name, Edit::Node(id))?;
             id = directory;
         }
     }
@@ -433,23 +498,21 @@ impl State {
 
     /// Adds a name that wasn't there. What it names has to know its names already.
     pub(super) fn insert_name(&mut self, directory: NodeId, name: Bytes, edit: Edit) -> FsResult<()> {
-        let body = self.directory_mut(directory)?;
-        body.edits.insert(name, edit);
-        body.grown += 1;
+        self.edit_name(directory, name, edit)?;
+        self.directory_mut(directory)?.grown += 1;
         self.usage.entries += 1;
         self.touch(directory)
     }
 
     /// Takes a name away. What it named has to learn of it.
     pub(super) fn remove_name(&mut self, directory: NodeId, name: &Bytes, in_base: bool) -> FsResult<()> {
-        let body = self.directory_mut(directory)?;
-        body.cached.remove(name);
+        self.directory_mut(directory)?.cached.remove(name);
         if in_base {
-            body.edits.insert(name.clone(), Edit::Gone);
-        } else {
-            body.edits.remove(name);
+            self.edit_name(directory, name.clone(), Edit::Gone)?;
+        } else if self.directory_mut(directory)?.edits.remove(name).is_some() {
+            self.budget.remove_edit(name);
         }
-        body.grown -= 1;
+        self.directory_mut(directory)?.grown -= 1;
         self.usage.entries = self.usage.entries.saturating_sub(1);
         self.touch(directory)
     }
@@ -478,7 +541,7 @@ impl State {
         if open {
             self.usage.unlinked += if is_file { size } else { 0 };
         } else {
-            self.nodes.remove(id);
+            self.remove_node(id);
         }
         Ok(())
     }
@@ -505,7 +568,7 @@ impl State {
             if node.kind() == Kind::File {
                 self.usage.unlinked = self.usage.unlinked.saturating_sub(node.size());
             }
-            self.nodes.remove(id);
+            self.remove_node(id);
         } else if node.kind() != Kind::Directory {
             // Directories stay: they are on the way to what is asked for next.
             self.forget(id);
@@ -523,7 +586,7 @@ impl State {
         }
         if let Some(number) = node.number() {
             self.linked_cached.remove(&number);
-            self.nodes.remove(id);
+            self.remove_node(id);
             return None;
         }
         let home = node.home.clone()?;
@@ -532,7 +595,7 @@ impl State {
             return None;
         }
         parent.cached.remove(&home.name);
-        self.nodes.remove(id);
+        self.remove_node(id);
         Some(home.directory)
     }
 
@@ -548,8 +611,8 @@ impl State {
                 next = self.forget(id);
             }
         }
-        // Where most are needed, looking through them again soon would be in vain.
-        self.sweep_at = NODES_MAX.max(self.nodes.len() * 2);
+        // Those that are needed would be looked at again in vain.
+        self.sweep_at = self.nodes.len() + NODES_MAX;
     }
 }
 

@@ -260,7 +260,7 @@ async fn import(
         output::note(&format!("{} folders named .git were left out", done.skipped));
     }
     if global.json {
-        output::json(&session::run_json(&record));
+        output::json(&session::run_json(&record, None));
     } else {
         let session = output::safe(&session.to_string());
         output::line(&format!("{session} begins with {} entries, {}", done.entries, output::size(done.bytes)));

@@ -8,7 +8,7 @@ use crate::exit::Done;
 use crate::{output, setup};
 
 pub(crate) async fn run(global: &Global, environment: Environment) -> anyhow::Result<Done> {
-    let url = setup::store_url(global, &environment);
+    let url = setup::store_url(global, &environment)?;
     let store = setup::store(global, &environment, true).await?;
     let report = store.probe().await?;
     let fit = report.abilities.allows_replicas();

@@ -40,6 +40,9 @@ pub(crate) async fn run(global: &Global, mut environment: Environment, args: Run
         (None, Some(branch)) => Some(PinChoice::Branch(branch.clone())),
         (None, None) => None,
     };
+    if let Some(named) = environment.config.agents.get(&agent) {
+        environment.check_credentials(named)?;
+    }
     let host = setup::host(global, environment, true).await?;
     let session = match args.session {
         Some(session) => session.parse()?,
@@ -73,7 +76,8 @@ pub(crate) async fn run(global: &Global, mut environment: Environment, args: Run
     let record = record?;
     let ok = record.is_completed();
     if global.json {
-        output::json(&run_json(&record));
+        let text = host.output(&record).await?;
+        output::json(&run_json(&record, Some(&text)));
         return Ok(if ok { Done::Ok } else { Done::Failed });
     }
     if ok {

@@ -66,7 +66,7 @@ async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<D
             };
             let record = host.rollback(&session, &to).await?;
             if global.json {
-                output::json(&run_json(&record));
+                output::json(&run_json(&record, None));
             } else {
                 output::line(&format!(
                     "turn {} of {}: {}",
@@ -187,7 +187,7 @@ async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Res
 async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -> anyhow::Result<Done> {
     let runs = host.runs(session, limit).await?;
     if global.json {
-        let turns: Vec<Value> = runs.iter().map(run_json).collect();
+        let turns: Vec<Value> = runs.iter().map(|run| run_json(run, None)).collect();
         output::json(&json!({ "session": session.to_string(), "turns": turns }));
         return Ok(Done::Ok);
     }
@@ -210,7 +210,8 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
 }
 
 /// The document of one run: that of `run --json`, and an element of `session log --json`.
-pub(super) fn run_json(run: &RunRecord) -> Value {
+/// `output`: the whole text where the caller has read it; else the record's own, which has only short ones.
+pub(super) fn run_json(run: &RunRecord, output: Option<&[u8]>) -> Value {
     json!({
         "run": run.run,
         "session": run.session.to_string(),
@@ -218,7 +219,7 @@ pub(super) fn run_json(run: &RunRecord) -> Value {
         "status": run.status.to_string(),
         "at": run.ended.map(rfc3339),
         "started": rfc3339(run.started),
-        "output": output_text(run),
+        "output": output.map(String::from_utf8_lossy).or_else(|| output_text(run).map(Into::into)),
         "checkpoint": run.checkpoint_id(),
         "pin": run.pin,
         "failure": run.failure,

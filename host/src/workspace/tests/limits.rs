@@ -140,3 +140,55 @@ async fn data_above_the_budget_goes_to_a_file_without_a_name() {
     drop(fs);
     assert_eq!(ground.spool.used(), (0, 0));
 }
+
+#[tokio::test]
+async fn memory_of_names_and_attributes_is_bounded_and_given_back() {
+    let ground = Ground::with_tables(20_000);
+    let fs = ground.empty();
+    let root = fs.root();
+    let mut made = 0;
+    while root.symlink_at(&[b'x'; 1_000], format!("link{made}").as_bytes()).await.is_ok() {
+        made += 1;
+        assert!(made < 100, "targets count");
+    }
+    assert!(made > 5);
+    for full in [root.create_directory_at(b"d").await, root.symlink_at(b"x", b"s").await, root.rename_at(b"link0", &root, b"other").await] {
+        assert_eq!(code(full), "InsufficientSpace");
+    }
+    assert_eq!(code(open(&fs, "f", CREATE).await), "InsufficientSpace");
+    root.unlink_file_at(b"link0").await.unwrap();
+    root.create_directory_at(b"d").await.unwrap();
+
+    // What is stored can't be removed without a note either, and a new turn begins with all of its budget.
+    let again = ground.reopen(&fs).await;
+    drop((root, fs));
+    let root = again.root();
+    root.unlink_file_at(b"link1").await.unwrap();
+    drop((root, again));
+    assert_eq!(ground.spool.in_tables(), 0);
+}
+
+#[tokio::test]
+async fn renames_removals_and_saves_keep_the_account_of_memory_right() {
+    let ground = Ground::new();
+    let fs = ground.empty();
+    let empty = ground.spool.in_tables();
+    for directory in ["a", "a/b", "c"] {
+        mkdir(&fs, directory).await;
+    }
+    write(&fs, "a/b/f", b"1").await;
+    let root = fs.root();
+    root.rename_at(b"a/b", &root, b"c/b").await.unwrap();
+    root.link_at(b"c/b/f", Follow::No, &root, b"g").await.unwrap();
+    let captured = ground.capture(&fs).await;
+    fs.rebase(&captured).await.unwrap();
+    for file in ["c/b/f", "g"] {
+        root.unlink_file_at(file.as_bytes()).await.unwrap();
+    }
+    for directory in ["c/b", "c", "a"] {
+        root.remove_directory_at(directory.as_bytes()).await.unwrap();
+    }
+    let captured = ground.capture(&fs).await;
+    fs.rebase(&captured).await.unwrap();
+    assert_eq!(ground.spool.in_tables(), empty, "only the top directory is left");
+}

@@ -58,6 +58,13 @@ impl Ground {
         Self { objects: MemoryObjects::new(), clock: Arc::new(Still(AtomicI64::new(1_000))), spool, folder }
     }
 
+    /// With so many bytes for names and attributes.
+    pub(super) fn with_tables(bytes: u64) -> Self {
+        let mut ground = Self::new();
+        ground.spool = Arc::new(Spool::new(ground.folder.path().into(), Spool::MEMORY, 64 << 20).tables(bytes));
+        ground
+    }
+
     pub(super) fn open(&self, limits: Limits, base: Option<Root>) -> Filesystem {
         let setup = Setup {
             source: Arc::new(self.objects.clone()),
