@@ -21,7 +21,9 @@ use crate::component::engine::{Engine, EngineOptions};
 use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
+use crate::repository::base::Base;
 use crate::repository::diff::DiffOptions;
+use crate::repository::history::CommitInfo;
 use crate::repository::status::StatusOptions;
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
@@ -33,6 +35,7 @@ use crate::session::{Held, Kept, Sessions, Snapshot};
 use crate::store::Store;
 use crate::store::cache::DiskCache;
 use crate::trigger::{SharedWatch, TurnRequest};
+pub use crate::turn::commits::{Patch, PatchOptions};
 use crate::workspace::source::Source;
 
 mod access;
@@ -424,11 +427,37 @@ impl Host {
         let imported = self.inner.imported(root).await?;
         let paths = paths.iter().map(|path| path.trim_matches('/').as_bytes().to_vec()).collect();
         let options = DiffOptions { status: StatusOptions { paths, ..StatusOptions::default() }, ..DiffOptions::default() };
-        let patch = crate::repository::diff::diff(of.source().as_ref(), &imported, &root.workspace, &options).await?;
+        let patch = crate::repository::diff::diff(of.source().as_ref(), &Base::pin(&imported), &root.workspace, &options).await?;
         Ok(patch.into())
     }
 
-    /// Writes a checkpoint's `/workspace` as a folder, every byte checked; with a repository it gets a `.git` at the pin.
+    /// Returns what a session hands back: its commits as mails for `git am`, or else what differs from its pin as one patch.
+    ///
+    /// # Errors
+    /// As [`Host::pinned`] and [`Host::diff`].
+    pub async fn patch(&self, of: &OpenCheckpoint, options: &PatchOptions) -> Result<Patch> {
+        crate::turn::commits::patch(&self.inner, of, options).await
+    }
+
+    /// Returns the commits that a session has made up to a checkpoint, the newest first, and its pin as the last; none without a
+    /// repository.
+    ///
+    /// # Errors
+    /// `NotFound` (`import_missing`), `Damaged`, `Store`.
+    pub async fn commits(&self, of: &OpenCheckpoint, limit: usize) -> Result<Vec<CommitInfo>> {
+        crate::turn::commits::commits(&self.inner, of, limit).await
+    }
+
+    /// Returns the commits that one run made, the newest first.
+    ///
+    /// # Errors
+    /// As [`Host::commits`].
+    pub async fn commits_of(&self, record: &RunRecord) -> Result<Vec<CommitInfo>> {
+        crate::turn::commits::commits_of(&self.inner, record).await
+    }
+
+    /// Writes a checkpoint's `/workspace` as a folder, every byte checked; with a repository it gets a `.git` at the session's last commit, or
+    /// at the pin.
     ///
     /// # Errors
     /// `Local` when the folder exists and isn't empty or can't be written, `Damaged`, `Store`.

@@ -1,6 +1,7 @@
 //! The turn: the one file that knows the order of events. Each step calls one room; `ARCHITECTURE.md` has the table of what a crash leaves.
 
 pub(crate) mod checkpoints;
+pub mod commits;
 pub(crate) mod compare;
 pub(crate) mod opening;
 mod record;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
+use crate::capability::repository::RepositoryService;
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
@@ -28,6 +30,7 @@ use crate::host::Inner;
 use crate::id::{CommitId, PackId, RunId, SessionRef, sha256};
 use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
+use crate::repository::commit::Identity;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
 use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
 use crate::session::record::{Input, RunRecord};
@@ -290,6 +293,7 @@ impl Turn<'_> {
         let base = self.open(before, request.choice.as_ref()).await?;
         let view: Arc<dyn Source> = Arc::new(self.reader.view());
         let workspace = self.workspace(&view, &base);
+        let git = repository::GitRoot::new(base.git());
 
         // 4 and 5. Instantiate with exactly the granted imports, and run.
         self.step(Step::Running);
@@ -327,12 +331,9 @@ impl Turn<'_> {
                 view: self.reader.view(),
                 start: base.checkpoint.clone(),
                 pin: base.pin.clone(),
-                git: base.git(),
+                git: git.clone(),
             }),
-            repository: base.pin.clone().map(|pin| {
-                Arc::new(repository::Repository::new(pin, self.store.clone(), Arc::clone(&view)))
-                    as Arc<dyn crate::capability::repository::RepositoryService>
-            }),
+            repository: base.pin.clone().map(|pin| self.repository(pin, &git, &view)),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
             args: request.args.unwrap_or_else(|| self.agent.args.clone()),
@@ -376,7 +377,8 @@ impl Turn<'_> {
             let root = RootRecord {
                 workspace: writer.resolve_root(&roots.workspace)?,
                 state: writer.resolve_root(&roots.state)?,
-                git: base.git(),
+                // The commits of a run that failed go with its edits.
+                git: if completed { git.get() } else { base.git() },
                 pin: base.pin.clone(),
             };
             record.after = Some(Checkpoint::new(root));
@@ -397,6 +399,20 @@ impl Turn<'_> {
         let spool = Arc::new(Spool::new(self.host.spool.clone(), SPOOL_MEMORY, disk));
         let state = base.checkpoint.as_ref().map(|checkpoint| checkpoint.root.state.clone());
         Workspace::open(source, self.store.clock(), &spool, limits, tmp_limits, base.workspace.clone(), state)
+    }
+
+    fn repository(&self, pin: Pin, git: &repository::GitRoot, view: &Arc<dyn Source>) -> Arc<dyn RepositoryService> {
+        let author = self.agent.repository.as_ref().and_then(|repository| repository.author.clone());
+        Arc::new(repository::Repository {
+            pin,
+            session: self.session.clone(),
+            identity: author.unwrap_or_else(|| Identity::of_agent(&self.session.agent)),
+            git: git.clone(),
+            store: self.store.clone(),
+            reader: self.reader.clone(),
+            source: Arc::clone(view),
+            imported: tokio::sync::OnceCell::new(),
+        })
     }
 
     fn writer(&self) -> PackWriter {
@@ -444,9 +460,9 @@ impl Turn<'_> {
         };
         let branch = repository.branch.as_deref().map(BranchName::parse).transpose()?;
         let revision = match choice {
-            Some(PinChoice::Commit(commit)) => Revision::Commit(CommitId::clone(commit), branch),
+            Some(PinChoice::Commit(commit)) => Revision::Commit(CommitId::clone(commit), branch.clone()),
             Some(PinChoice::Branch(branch)) => Revision::Branch(BranchName::parse(branch)?),
-            None => branch.map_or(Revision::Default, Revision::Branch),
+            None => branch.clone().map_or(Revision::Default, Revision::Branch),
         };
         let url = access.url.clone();
         self.step(Step::Resolving);
@@ -454,6 +470,13 @@ impl Turn<'_> {
         let found = tokio::select! {
             found = access.repositories.git().resolve(&url, access.credential.as_ref(), &revision) => found?,
             reason = self.cancel.cancelled() => return Err(stop(reason)),
+        };
+        let found = match repository.require_commit_on_branch {
+            false => found,
+            true => tokio::select! {
+                found = access.repositories.require_on_branch(found, branch.as_ref()) => found?,
+                reason = self.cancel.cancelled() => return Err(stop(reason)),
+            },
         };
         self.step(Step::Fetching);
         let watch = Arc::clone(&self.watch);

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use landfall::clock::SystemClock;
 use landfall::random::SystemRandom;
+use landfall::repository::base::Base;
 use landfall::repository::checkout::TreeLimits;
 use landfall::repository::diff::{DiffOptions, patch_of};
 use landfall::repository::imported::{Imported, Repositories};
@@ -191,10 +192,10 @@ async fn edits() -> Result<()> {
     let mut best = (Duration::MAX, Duration::MAX, 0, 0);
     for _ in 0..20 {
         let begun = Instant::now();
-        let changes = status(&source, &imported, &current, &StatusOptions::default()).await?;
+        let changes = status(&source, &Base::pin(&imported), &current, &StatusOptions::default()).await?;
         let first = begun.elapsed();
         let begun = Instant::now();
-        let patch = patch_of(&source, &imported, &current, &changes, &DiffOptions::default()).await?;
+        let patch = patch_of(&source, &Base::pin(&imported), &current, &changes, &DiffOptions::default()).await?;
         best = (best.0.min(first), best.1.min(begun.elapsed()), changes.len(), patch.len());
     }
     say(&format!(

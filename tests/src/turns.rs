@@ -56,7 +56,9 @@ pub fn agent(guest: &str) -> Agent {
 /// The same with a repository.
 #[must_use]
 pub fn agent_on(guest: &str, url: &str, ca: Option<&Path>) -> Agent {
-    Agent { repository: Some(Repository { url: url.to_owned(), branch: None, ca_file: ca.map(PathBuf::from) }), ..agent(guest) }
+    let repository =
+        Repository { url: url.to_owned(), branch: None, ca_file: ca.map(PathBuf::from), author: None, require_commit_on_branch: false };
+    Agent { repository: Some(repository), ..agent(guest) }
 }
 
 /// Runs a turn and returns its record.
@@ -69,7 +71,7 @@ pub async fn run(host: &Host, agent: &str, session: &str, input: &str) -> landfa
 }
 
 /// Keeps what happens.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Seen(pub Mutex<Vec<RunEvent>>);
 
 impl Watch for Seen {

@@ -214,6 +214,20 @@ pub(crate) enum Session {
     },
     /// Delete a session; what its forks stand on stays
     Delete(SessionArg),
+    /// Hand back what a session changed: its commits as mails for `git am`, or one patch for `git apply` when it made none
+    Patch {
+        #[command(flatten)]
+        session: SessionArg,
+        /// Write files into this folder instead of standard output
+        #[arg(long, short = 'o', value_name = "FOLDER")]
+        output: Option<PathBuf>,
+        /// Only what isn't committed, as one patch on top of the last commit
+        #[arg(long)]
+        uncommitted: bool,
+        /// New files that .gitignore names too, where the patch isn't made of commits
+        #[arg(long)]
+        ignored: bool,
+    },
 }
 
 /// A checkpoint.

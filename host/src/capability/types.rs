@@ -78,6 +78,31 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
+/// Returns the name that [`shown`] shows; a backslash that begins none of its forms stands for itself.
+#[must_use]
+pub fn unshown(text: &str) -> Vec<u8> {
+    let mut name = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match (first, after) {
+            (b'\\', [b'\\', below @ ..]) => {
+                name.push(b'\\');
+                rest = below;
+            }
+            (b'\\', [b'x', high, low, below @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let mut byte = [0];
+                if hex::decode_to_slice([*high, *low], &mut byte).is_ok() {
+                    name.push(byte[0]);
+                    rest = below;
+                }
+            }
+            _ => name.push(*first),
+        }
+    }
+    name
+}
+
 pub(crate) fn instant(at: UnixNanos) -> wit::Instant {
     const SECOND: i64 = 1_000_000_000;
     wit::Instant { seconds: at.div_euclid(SECOND), nanoseconds: u32::try_from(at.rem_euclid(SECOND)).unwrap_or(0) }
@@ -115,6 +140,10 @@ mod tests {
         assert_eq!(shown("src/größe.rs".as_bytes()), "src/größe.rs");
         assert_eq!(shown(b"a\xff\xfeb"), "a\\xff\\xfeb");
         assert_eq!(shown(b"a\\xffb\\"), "a\\\\xffb\\\\");
+        for name in [&b"src/a b"[..], b"a\xff\xfeb", b"a\\xffb\\", b"\\\\\xff\\x"] {
+            assert_eq!(unshown(&shown(name)), name);
+        }
+        assert_eq!(unshown("a\\b"), b"a\\b");
     }
 
     #[test]

@@ -95,7 +95,13 @@ pub struct Repository {
     pub branch: Option<String>,
     /// A PEM file of certificate authorities to trust for this repository besides the public ones.
     pub ca_file: Option<PathBuf>,
+    /// Who its agents' commits are by; none for an identity made of the agent's name.
+    pub author: Option<Identity>,
+    /// Whether a commit that is chosen has to lie on the branch.
+    pub require_commit_on_branch: bool,
 }
+
+pub use crate::repository::commit::Identity;
 
 /// A credential that the operator named.
 #[derive(Clone, Debug, PartialEq, Eq)]

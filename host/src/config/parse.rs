@@ -80,6 +80,16 @@ struct RawRepository {
     url: Spanned<String>,
     branch: Option<String>,
     ca_file: Option<PathBuf>,
+    author: Option<Spanned<RawAuthor>>,
+    #[serde(default)]
+    require_commit_on_branch: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAuthor {
+    name: String,
+    email: String,
 }
 
 #[derive(Deserialize)]
@@ -216,10 +226,16 @@ fn repository(at: &Text<'_>, raw: &RawRepository, folder: &Path) -> Result<Repos
             None => made,
         }
     })?;
+    let author = raw.author.as_ref().map(|raw| {
+        let RawAuthor { name, email } = raw.get_ref();
+        super::Identity::new(name, email).map_err(|error| at.error(raw.span(), error.message()))
+    });
     Ok(Repository {
         url: raw.url.get_ref().clone(),
         branch: raw.branch.clone(),
         ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)),
+        author: author.transpose()?,
+        require_commit_on_branch: raw.require_commit_on_branch,
     })
 }
 

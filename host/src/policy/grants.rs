@@ -14,7 +14,7 @@ pub enum Capability {
     Config,
     /// `landfall:agent/progress`: events of the run.
     Progress,
-    /// `landfall:agent/repository`: the pinned repository, read-only.
+    /// `landfall:agent/repository`: the pinned repository, and the session's own commits on top of it.
     Repository,
 }
 

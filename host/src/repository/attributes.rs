@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 /// Largest attribute file that is read, in bytes; larger ones count as empty, as git does above its own limit.
 pub(super) const ATTRIBUTES_MAX: u64 = 1 << 20;
 
+/// The attributes that the converter looks at, in its order.
+const CONVERTED: [&str; 6] = ["crlf", "ident", "filter", "eol", "text", "working-tree-encoding"];
+
 /// The rules of a chain of folders, the top one first.
 pub(super) struct Rules {
     search: Search,
@@ -83,8 +86,10 @@ impl Rules {
 
     fn matching(&self, special: Special, path: &gix::bstr::BStr, out: &mut Outcome) {
         let search = if special.no_encoding { &self.without_encoding } else { &self.without_ident };
-        // Tells the outcome which attributes these files name.
-        out.initialize(&self.collection);
+        // Anew each time: the outcome is the converter's, and may hold the numbers that other rules gave to the attributes and what their
+        // macros stand for.
+        *out = Outcome::default();
+        out.initialize_with_selection(&self.collection, CONVERTED);
         search.pattern_matching_relative_path(path, gix::glob::pattern::Case::Sensitive, Some(false), out);
     }
 }
@@ -216,6 +221,20 @@ fn collapse_ident(content: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_of_one_folder_leave_nothing_behind_for_the_next() {
+        // The second file names other attributes and macros, so that its numbers differ from the first one's.
+        let first = Rules::new([(&b""[..], &b"[attr]win text eol=crlf\n*.x win\n*.y working-tree-encoding=UTF-16\n"[..])]).unwrap();
+        let second = Rules::new([(&b""[..], &b"* text=auto !eol\n*.pl linguist-language=Perl\n[attr]raw -text\n*.x raw\n"[..])]).unwrap();
+        let (mut pipeline, id) = (pipeline(), [0; 20]);
+        for _ in 0..2 {
+            assert_eq!(to_worktree(&mut pipeline, &first, b"a.x", &id, b"1\n").unwrap().as_deref(), Some(&b"1\r\n"[..]));
+            assert_eq!(to_worktree(&mut pipeline, &second, b"a.x", &id, b"1\n").unwrap(), None);
+            assert_eq!(to_worktree(&mut pipeline, &second, b".cargo-ok", &id, b"{}").unwrap(), None);
+            assert_eq!(to_worktree(&mut pipeline, &second, b"a.pl", &id, b"1\n").unwrap(), None);
+        }
+    }
 
     #[test]
     fn idents_are_expanded_and_collapsed_as_git_does() {

@@ -26,7 +26,7 @@ const BATCH_BYTES: usize = 512 << 10;
 const FLOW_BYTES: u64 = 16 << 20;
 
 /// Largest file that attributes are applied to, in bytes: a filtered copy can be many times larger than what it comes from.
-const FILTERED_MAX: usize = 128 << 20;
+pub(super) const FILTERED_MAX: usize = 128 << 20;
 
 /// How large a tree may be. The defaults are those of a workspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,11 +81,28 @@ pub type Oid = [u8; 20];
 /// A step of the walk. Entries come in git's order, the content of a directory between its [`Step::Enter`] and its [`Step::Leave`].
 #[derive(Debug)]
 pub(super) enum Step {
+    /// The tree of the folder that the walk is in now, as git stores it.
+    Tree {
+        id: Oid,
+        body: Vec<u8>,
+    },
     Enter(Bytes),
     Leave,
-    File { name: Bytes, executable: bool, id: Oid, data: Data },
-    Symlink { name: Bytes, id: Oid, target: Bytes },
-    Submodule { name: Bytes, id: Oid },
+    File {
+        name: Bytes,
+        executable: bool,
+        id: Oid,
+        data: Data,
+    },
+    Symlink {
+        name: Bytes,
+        id: Oid,
+        target: Bytes,
+    },
+    Submodule {
+        name: Bytes,
+        id: Oid,
+    },
 }
 
 /// A file's bytes and what they weigh on the flow.
@@ -99,6 +116,8 @@ pub(super) struct Data {
 pub(super) struct Tree {
     repository: gix::Repository,
     root: gix::ObjectId,
+    /// The commit as git stores it.
+    pub(super) commit: Vec<u8>,
     /// Committer's time, seconds since 1970.
     pub(super) time: i64,
     has_attributes: bool,
@@ -113,16 +132,16 @@ impl Tree {
             .map_err(|_| Error::local("the temporary git directory can't be opened"))?;
         let bad = || Error::remote(format!("commit {commit} is damaged or isn't a commit")).code("bad_objects");
         let id = gix::ObjectId::from_bytes_or_panic(commit.as_bytes());
-        let (root, time) = {
+        let (root, time, body) = {
             let found = repository.find_commit(id).map_err(|_| bad())?;
             let time = found.time().map_err(|_| bad())?.seconds;
-            (found.tree_id().map_err(|_| bad())?.detach(), time)
+            (found.tree_id().map_err(|_| bad())?.detach(), time, found.data.clone())
         };
         let mut check =
             Check { repository: &repository, limits, commit, entries: 0, bytes: 0, has_attributes: false, interrupt: &interrupt };
         check.directory(root, &mut BString::default(), 0)?;
         let has_attributes = check.has_attributes;
-        Ok(Self { repository, root, time, has_attributes, file_max: limits.file, interrupt })
+        Ok(Self { repository, root, commit: body, time, has_attributes, file_max: limits.file, interrupt })
     }
 
     /// Returns the id of the commit's tree.
@@ -222,11 +241,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Git's own rules for names in a checkout, those against disguises of `.git` on other file systems included.
     fn name(&self, name: &[u8], mode: EntryMode, path: &BString) -> Result<()> {
-        let rules = gix::validate::path::component::Options { protect_windows: false, protect_hfs: true, protect_ntfs: true };
-        let kind = mode.is_link().then_some(gix::validate::path::component::Mode::Symlink);
-        if gix::validate::path::component(name.as_bstr(), kind, rules).is_err() || name.contains(&0) {
+        if !can_check_out(name, mode.is_link()) {
             return Err(self.hostile(path, name, "is a name that git refuses to check out"));
         }
         if name.len() > NAME_MAX {
@@ -270,6 +286,13 @@ impl Check<'_> {
         let whole = if path.is_empty() { show(name) } else { format!("{}/{}", show(path), show(name)) };
         Error::remote(format!("commit {} can't be checked out: {whole:?} {why}", self.commit)).code("hostile_tree")
     }
+}
+
+/// Git's own rules for names in a checkout, those against disguises of `.git` on other file systems included.
+pub(super) fn can_check_out(name: &[u8], link: bool) -> bool {
+    let rules = gix::validate::path::component::Options { protect_windows: false, protect_hfs: true, protect_ntfs: true };
+    let kind = link.then_some(gix::validate::path::component::Mode::Symlink);
+    gix::validate::path::component(name.as_bstr(), kind, rules).is_ok() && !name.contains(&0)
 }
 
 /// Shows a path; bytes that aren't UTF-8 are escaped.
@@ -401,7 +424,9 @@ impl Walk<'_> {
             }
             path.truncate(length);
         }
-        Ok(())
+        // Behind what is in it: the bytes are needed until then.
+        let weight = bytes.len();
+        self.give(Step::Tree { id: oid(&id), body: bytes }, weight)
     }
 
     fn file(&mut self, name: Bytes, id: &gix::oid, mode: EntryMode, path: &BString) -> Result<()> {

@@ -40,6 +40,15 @@ pub(super) struct FetchedPack {
     pub(super) index: PathBuf,
 }
 
+/// What of the commits is fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    /// Their trees and files too.
+    All,
+    /// Nothing else, where the server can leave it out.
+    Commits,
+}
+
 impl Connection {
     pub(super) fn open(
         client: reqwest::blocking::Client,
@@ -69,6 +78,10 @@ impl Connection {
 
     fn explain(&self) -> Error {
         explain(&self.url, self.with_credential, &self.exchange)
+    }
+
+    fn no_pack(&self, commit: CommitId) -> Error {
+        Error::remote(format!("the repository {} sent no pack for commit {commit}", self.url)).code("bad_pack")
     }
 
     /// Lists the refs of these full names or prefixes; with protocol version 0 or 1 the server sent all in the handshake.
@@ -118,10 +131,12 @@ impl Connection {
     }
 
     /// Fetches the pack of one commit and so much of its history into `directory`, with an index; `git_dir` gets the `shallow` file.
+    #[expect(clippy::too_many_arguments, reason = "what is fetched, where to, and within which limits: each is used once")]
     pub(super) fn fetch_commit(
         &mut self,
         commit: CommitId,
         depth: NonZeroU32,
+        what: What,
         git_dir: &Path,
         directory: &Path,
         options: &RemoteOptions,
@@ -136,7 +151,7 @@ impl Connection {
         let wanted = gix::ObjectId::from_bytes_or_panic(commit.as_bytes());
         let mut too_many = None;
         let result = gix::protocol::fetch(
-            &mut OneCommit { wanted },
+            &mut OneCommit { wanted, what },
             |reader, progress_of_gix, interrupt| {
                 let mut header = [0; 12];
                 std::io::Read::read_exact(reader, &mut header).map_err(gix::Error::from_error)?;
@@ -189,11 +204,11 @@ impl Connection {
         match (result, pack) {
             (Ok(Some(_)), Some(written)) => {
                 let (Some(pack), Some(index)) = (written.data_path, written.index_path) else {
-                    return Err(Error::remote(format!("the repository {} sent no pack for commit {commit}", self.url)));
+                    return Err(self.no_pack(commit));
                 };
                 Ok(FetchedPack { pack, index })
             }
-            (Ok(_), _) => Err(Error::remote(format!("the repository {} sent no pack for commit {commit}", self.url))),
+            (Ok(_), _) => Err(self.no_pack(commit)),
             (Err(error), _) => {
                 if self.exchange.failure().is_none() {
                     // No class of its own: the refusal is told by git's fixed words.
@@ -309,6 +324,7 @@ impl<R: std::io::Read + ?Sized> std::io::Read for Counting<'_, R> {
 /// Asks for one commit and has nothing to offer.
 struct OneCommit {
     wanted: gix::ObjectId,
+    what: What,
 }
 
 impl Negotiate for OneCommit {
@@ -317,6 +333,9 @@ impl Negotiate for OneCommit {
     }
 
     fn add_wants(&mut self, arguments: &mut Arguments, _known: &[bool]) -> bool {
+        if self.what == What::Commits && arguments.can_use_filter() {
+            arguments.filter("tree:0");
+        }
         arguments.want(self.wanted);
         true
     }

@@ -1,7 +1,7 @@
-//! The difference between a pin and a workspace as one patch, which `git apply` takes on a checkout of the pin.
+//! The difference between a commit and a workspace as one patch, which `git apply` takes on a checkout of the commit.
 
-use super::imported::Imported;
-use super::patch;
+use super::base::Base;
+use super::patch::{self, Style};
 use super::status::{Cleaners, StatusChange, StatusKind, StatusOptions, status};
 use crate::error::{Error, Result};
 use crate::workspace::page::Root;
@@ -12,6 +12,8 @@ use crate::workspace::source::Source;
 pub struct DiffOptions {
     /// Which paths, and whether renames are found.
     pub status: StatusOptions,
+    /// Unchanged lines around a change.
+    pub context: u32,
     /// Longest patch in bytes.
     pub max_bytes: usize,
     /// Largest file, on either side, whose content goes into the patch, in bytes: it is held in memory.
@@ -20,17 +22,17 @@ pub struct DiffOptions {
 
 impl Default for DiffOptions {
     fn default() -> Self {
-        Self { status: StatusOptions::default(), max_bytes: 16 << 20, max_file: 64 << 20 }
+        Self { status: StatusOptions::default(), context: patch::CONTEXT, max_bytes: 16 << 20, max_file: 64 << 20 }
     }
 }
 
-/// Returns the patch from the pin to a workspace, in git's form, sorted by path. Empty when nothing differs.
+/// Returns the patch from a commit to a workspace, in git's form, sorted by path. Empty when nothing differs.
 ///
 /// # Errors
 /// `Limit` (`diff`) when the patch or a file in it is larger than allowed, `Limit` (`changes`); as [`Source::chunk`].
-pub async fn diff(source: &dyn Source, imported: &Imported, current: &Root, options: &DiffOptions) -> Result<Vec<u8>> {
-    let changes = status(source, imported, current, &options.status).await?;
-    patch_of(source, imported, current, &changes, options).await
+pub async fn diff(source: &dyn Source, base: &Base<'_>, current: &Root, options: &DiffOptions) -> Result<Vec<u8>> {
+    let changes = status(source, base, current, &options.status).await?;
+    patch_of(source, base, current, &changes, options).await
 }
 
 /// Returns the patch of changes that [`status`] gave for the same roots.
@@ -39,13 +41,14 @@ pub async fn diff(source: &dyn Source, imported: &Imported, current: &Root, opti
 /// As [`diff`].
 pub async fn patch_of(
     source: &dyn Source,
-    imported: &Imported,
+    base: &Base<'_>,
     current: &Root,
     changes: &[StatusChange],
     options: &DiffOptions,
 ) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    let mut cleaners = Cleaners::new(source, imported, current);
+    let style = Style { context: options.context, ..Style::default() };
+    let mut cleaners = Cleaners::new(source, base, current);
     for change in changes {
         let size = [&change.before, &change.after].into_iter().flatten().map(|view| view.size).max().unwrap_or(0);
         if size > options.max_file {
@@ -69,7 +72,7 @@ pub async fn patch_of(
         {
             after.id = before.id;
         }
-        patch::write_file(&mut out, old_path, before.as_ref(), &change.path, after.as_ref())?;
+        patch::write_file(&mut out, old_path, before.as_ref(), &change.path, after.as_ref(), style)?;
         if out.len() > options.max_bytes {
             return Err(Error::limit(format!("the diff is longer than {} bytes", options.max_bytes))
                 .code("diff")

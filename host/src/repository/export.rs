@@ -1,5 +1,5 @@
-//! A real `.git` beside a materialised workspace: HEAD at the pin, the pack as fetched, and an index by which `git status` shows the
-//! session's edits and nothing else.
+//! A real `.git` beside a materialised workspace: HEAD at the session's last commit or at the pin, the pack as fetched, the session's own
+//! objects, and an index by which `git status` shows what isn't committed and nothing else.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 
 use gix::bstr::ByteSlice as _;
 
+use super::history;
 use super::imported::Imported;
+use super::objects::{ObjectKind, Objects};
+use super::session_git::SessionGit;
 use crate::checkpoint::root::{OnBranch, Pin};
 use crate::error::{Error, Result};
+use crate::id::CommitId;
 use crate::workspace::list;
 use crate::workspace::page::{Content, Node, PageLink};
 use crate::workspace::source::Source;
@@ -25,12 +29,20 @@ const DEPTH_MAX: usize = 8;
 
 /// Writes `<folder>/.git` for a workspace that was materialised into `folder`.
 ///
-/// `changed` holds the paths (raw bytes, `/` between parts) of every file and link at which the folder differs from the pin; git looks at
-/// these again, and takes the others for unchanged without reading them. The directory appears whole or not at all.
+/// `changed` holds the paths (raw bytes, `/` between parts) of every file and link at which the folder differs from the session's last
+/// commit, or from the pin when there is none; git looks at these again, and takes the others for unchanged without reading them. The
+/// directory appears whole or not at all.
 ///
 /// # Errors
 /// `Local` when the folder can't be written or has a `.git` already; as [`Source::chunk`].
-pub async fn write_git_dir(source: &dyn Source, imported: &Imported, pin: &Pin, folder: &Path, changed: HashSet<Vec<u8>>) -> Result<()> {
+pub async fn write_git_dir(
+    source: &dyn Source,
+    imported: &Imported,
+    git: Option<&SessionGit>,
+    pin: &Pin,
+    folder: &Path,
+    changed: HashSet<Vec<u8>>,
+) -> Result<()> {
     let target = folder.join(".git");
     if target.symlink_metadata().is_ok() {
         return Err(Error::local(format!("{} is there already", target.display())));
@@ -47,10 +59,15 @@ pub async fn write_git_dir(source: &dyn Source, imported: &Imported, pin: &Pin, 
         make_directory(&git_dir.join(name))?;
     }
     write_files(source, &imported.git.page, &git_dir).await?;
-    write_refs(&git_dir, pin)?;
+    let mut tree = imported.tree_id()?;
+    if let Some(git) = git {
+        write_objects(source, git, &git_dir).await?;
+        tree = history::tree_of(&Objects::new(source, [&git.root, &imported.git]), imported, git.head).await?;
+    }
+    write_refs(&git_dir, pin, git.map_or(pin.commit, |git| git.head))?;
     write_file(&git_dir.join("config"), config(pin).as_bytes())?;
     write_file(&git_dir.join("description"), b"Unnamed repository; edit this file 'description' to name the repository.\n")?;
-    let (tree, root) = (imported.tree_id()?, folder.to_path_buf());
+    let root = folder.to_path_buf();
     let at = git_dir.clone();
     tokio::task::spawn_blocking(move || write_index(&at, &root, &tree, &changed))
         .await
@@ -74,7 +91,34 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     create(path)?.write_all(bytes).map_err(failed(path))
 }
 
-/// Writes the files of a root of git's, of which only plain names, files and directories are taken.
+/// Writes the session's objects as git keeps them one by one: deflated, each in a file by its id.
+async fn write_objects(source: &dyn Source, git: &SessionGit, git_dir: &Path) -> Result<()> {
+    for kind in ObjectKind::ALL {
+        for entry in git.objects(source, kind).await? {
+            let damaged = || Error::damaged("an object of the session has a name that is no id").code("git_damaged");
+            let id = std::str::from_utf8(&entry.name).ok().filter(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            let (Some((folder, file)), Node::File { size, content }) = (id.map(|id| id.split_at(2)), entry.node) else {
+                return Err(damaged());
+            };
+            let folder = git_dir.join("objects").join(folder);
+            make_directory(&folder)?;
+            let path = folder.join(file);
+            let mut out = gix::zlib::stream::deflate::Write::new(create(&path)?, gix::zlib::Compression::DEFAULT);
+            out.write_all(format!("{} {size}\0", kind.name()).as_bytes()).map_err(failed(&path))?;
+            let mut at = 0;
+            while at < size {
+                let end = at.saturating_add(PIECE).min(size);
+                out.write_all(&list::read(source, &content, size, at..end).await?).map_err(failed(&path))?;
+                at = end;
+            }
+            out.flush().map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the files of a root of git's, of which only plain names, files and directories are taken. Commits and trees by themselves are in the
+/// pack as well.
 async fn write_files(source: &dyn Source, page: &PageLink, into: &Path) -> Result<()> {
     let mut waiting: Vec<(PageLink, PathBuf, usize)> = vec![(page.clone(), into.to_path_buf(), 0)];
     while let Some((page, folder, depth)) = waiting.pop() {
@@ -88,6 +132,9 @@ async fn write_files(source: &dyn Source, page: &PageLink, into: &Path) -> Resul
                     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) && !name.starts_with('.')
                 })
                 .ok_or_else(|| Error::damaged("an import's git files have a name that git doesn't give").code("import_damaged"))?;
+            if depth == 0 && ObjectKind::ALL.iter().any(|kind| kind.folder() == name) {
+                continue;
+            }
             let path = folder.join(name);
             match entry.node {
                 Node::Directory(page) => {
@@ -116,13 +163,13 @@ async fn write_content(source: &dyn Source, content: &Content, size: u64, path: 
     Ok(())
 }
 
-/// HEAD is the pin's branch where the pin is known to be of it, and else the commit itself.
-fn write_refs(git_dir: &Path, pin: &Pin) -> Result<()> {
-    let commit = format!("{}\n", pin.commit);
+/// HEAD is the pin's branch where the pin is known to be of it, and else the commit itself; the remote's branch is at the pin.
+fn write_refs(git_dir: &Path, pin: &Pin, head: CommitId) -> Result<()> {
+    let commit = format!("{head}\n");
     let branch = pin.branch.as_deref().filter(|name| pin.on_branch == OnBranch::Yes && super::check_branch(name).is_ok());
     let Some(branch) = branch else { return write_file(&git_dir.join("HEAD"), commit.as_bytes()) };
     write_file(&git_dir.join("HEAD"), format!("ref: refs/heads/{branch}\n").as_bytes())?;
-    for folder in ["refs/heads", "refs/remotes/origin"] {
+    for (folder, commit) in [("refs/heads", commit), ("refs/remotes/origin", format!("{}\n", pin.commit))] {
         let path = git_dir.join(folder).join(branch);
         make_directory(path.parent().unwrap_or(git_dir))?;
         write_file(&path, commit.as_bytes())?;
@@ -148,7 +195,7 @@ fn write_index(git_dir: &Path, folder: &Path, tree: &[u8; 20], changed: &HashSet
     let broken = |what: &str| Error::damaged(format!("the imported pack can't be used: {what}")).code("import_damaged");
     let repository = gix::open_opts(git_dir, gix::open::Options::isolated().open_path_as_is(true)).map_err(|_| broken("no repository"))?;
     let mut index =
-        repository.index_from_tree(&gix::ObjectId::from_bytes_or_panic(tree)).map_err(|_| broken("the pin's tree isn't in it"))?;
+        repository.index_from_tree(&gix::ObjectId::from_bytes_or_panic(tree)).map_err(|_| broken("the commit's tree isn't in it"))?;
     for (entry, path) in index.entries_mut_with_paths() {
         if changed.contains(path.as_bytes()) || entry.mode == gix::index::entry::Mode::COMMIT {
             continue;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::branch::BranchName;
-use super::connect::{FetchedPack, commit_not_found};
+use super::connect::{FetchedPack, What, commit_not_found};
 use super::local;
 use super::remote::{Access, Git, ProgressSink};
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ pub(super) fn fetch(
 }
 
 /// Makes an empty bare repository and returns its folder of packs.
-fn prepare(git_dir: &Path) -> Result<PathBuf> {
+pub(super) fn prepare(git_dir: &Path) -> Result<PathBuf> {
     let failed = |error: std::io::Error| Error::local("the temporary git directory can't be made").source(error);
     // By hand: an init would copy templates and ask the file system questions.
     let packs = git_dir.join("objects").join("pack");
@@ -88,7 +88,7 @@ fn remote(
 ) -> Result<FetchedPack> {
     let (url, pin, options) = (&access.url, access.pin(), git.options());
     let connect = || git.connect(url, access.credential.as_ref(), Arc::clone(interrupt));
-    let refused = match connect()?.fetch_commit(pin.commit, NonZeroU32::MIN, git_dir, packs, options, progress) {
+    let refused = match connect()?.fetch_commit(pin.commit, NonZeroU32::MIN, What::All, git_dir, packs, options, progress) {
         Err(error) if error.stable_code() == "commit_not_found" => error,
         done => return done,
     };
@@ -103,7 +103,7 @@ fn remote(
     };
     let _ = std::fs::remove_file(git_dir.join("shallow"));
     let depth = if tip == pin.commit { NonZeroU32::MIN } else { depth };
-    let pack = connection.fetch_commit(tip, depth, git_dir, packs, options, progress)?;
+    let pack = connection.fetch_commit(tip, depth, What::All, git_dir, packs, options, progress)?;
     has_parents(git_dir, pin.commit).map_err(|_| commit_not_found(url, pin.commit))?;
     Ok(pack)
 }

@@ -106,6 +106,8 @@ pub struct ImportedTree {
     pub workspace: Root,
     /// For each file, link and submodule a file of the same path that holds its git mode and id ([`blob_content`]).
     pub blobs: Root,
+    /// The trees of git that it is made of: their ids as 40 hex digits, and their bodies as files.
+    pub trees: BTreeMap<String, Node>,
     /// What came in another form.
     pub warnings: Warnings,
 }
@@ -134,7 +136,13 @@ pub(super) async fn import(tree: Tree, sink: &mut dyn Sink, progress: Option<&Pr
     let mtime = tree.time.saturating_mul(1_000_000_000);
     let (sender, mut receiver) = tokio::sync::mpsc::channel::<Vec<Step>>(1);
     let walk = tokio::task::spawn_blocking(move || tree.walk(&mut |batch| sender.blocking_send(batch).is_ok()));
-    let mut importer = Importer { mtime, stack: vec![Folder::default()], totals: Totals::default(), warnings: Warnings::default() };
+    let mut importer = Importer {
+        mtime,
+        stack: vec![Folder::default()],
+        totals: Totals::default(),
+        trees: BTreeMap::new(),
+        warnings: Warnings::default(),
+    };
     while let Some(batch) = receiver.recv().await {
         for step in batch {
             importer.step(step, sink).await?;
@@ -151,12 +159,18 @@ struct Importer {
     mtime: i64,
     stack: Vec<Folder>,
     totals: Totals,
+    trees: BTreeMap<String, Node>,
     warnings: Warnings,
 }
 
 impl Importer {
     async fn step(&mut self, step: Step, sink: &mut dyn Sink) -> Result<()> {
         match step {
+            Step::Tree { id, body } => {
+                if let std::collections::btree_map::Entry::Vacant(place) = self.trees.entry(hex::encode(id)) {
+                    place.insert(Node::File { size: body.len() as u64, content: list::build(sink, None, &body).await? });
+                }
+            }
             Step::Enter(name) => {
                 self.check_name(&name);
                 self.stack.push(Folder { name, ..Folder::default() });
@@ -235,6 +249,7 @@ impl Importer {
         Ok(ImportedTree {
             workspace: Root { page, links: None, entries: self.totals.entries, bytes: self.totals.bytes },
             blobs: Root { page: blobs, links: None, entries: files, bytes: 0 },
+            trees: self.trees,
             warnings: self.warnings,
         })
     }
@@ -290,7 +305,7 @@ pub(super) async fn store_file(sink: &mut dyn Sink, path: &Path) -> Result<(Cont
 }
 
 /// Makes a directory of nothing but files and directories, all with the mode 0644 or 0755 and one time.
-pub(super) async fn store_directory(sink: &mut dyn Sink, mtime: i64, nodes: Vec<(String, Node)>) -> Result<PageLink> {
+pub(super) async fn store_directory(sink: &mut dyn Sink, mtime: i64, nodes: impl IntoIterator<Item = (String, Node)>) -> Result<PageLink> {
     let mut entries = BTreeMap::new();
     for (name, node) in nodes {
         let name = Bytes::from(name);

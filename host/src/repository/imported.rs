@@ -1,19 +1,22 @@
 //! Imports in the store: `repos/<sha256 of url>/<commit>` and the packs beside it. A commit is imported once, for all sessions and
 //! replicas; each session still shows its own credential to the remote first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::branch::BranchName;
 use super::checkout::{GitMode, Oid, Tree, TreeLimits};
 use super::fetch::{self, Fetched};
 use super::import::{self, BLOB_LEN, WARNINGS_MAX, Warnings, read_blob_content};
+use super::objects::ObjectKind;
+use super::on_branch;
 use super::remote::{Access, Git, ProgressSink, Scratch};
 use super::url::RepositoryUrl;
-use crate::checkpoint::root::Pin;
+use crate::checkpoint::root::{OnBranch, Pin};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::error::{Context as _, Error, Result};
 use crate::id::{CommitId, Digest};
@@ -42,7 +45,8 @@ pub struct Imported {
     pub workspace: Root,
     /// The git mode and blob id of each file, at the file's own path ([`blob_of`]).
     pub blobs: Root,
-    /// The pack as fetched, laid out as git has it: `objects/pack/pack-<id>.pack`, `.idx`, and `shallow`.
+    /// The pack as fetched, laid out as git has it: `objects/pack/pack-<id>.pack`, `.idx`, and `shallow`. Beside it the commit and its trees by
+    /// themselves, `commits/<id>` and `trees/<id>`: with these a commit of the session costs no look into the pack.
     pub git: Root,
     /// Whether the commit has a `.gitattributes` file, so that a file's blob may differ from its content.
     pub attributes: bool,
@@ -195,6 +199,25 @@ impl Repositories {
         Err(Error::conflict(format!("the import of commit {commit} was deleted while it was being used")).hint("repeat the run"))
     }
 
+    /// Makes sure that a chosen commit lies on a branch, or on the remote's own when none is named. One that a branch was resolved to does.
+    ///
+    /// # Errors
+    /// `Denied` (`commit_not_on_branch`) when it isn't found there; as [`Git::resolve`].
+    pub async fn require_on_branch(&self, access: Access, branch: Option<&BranchName>) -> Result<Access> {
+        if access.pin().on_branch == OnBranch::Yes {
+            return Ok(access);
+        }
+        let (scratch, for_thread, branch) = (self.scratch.clone(), access.clone(), branch.cloned());
+        let found = self
+            .git
+            .blocking(move |git, interrupt| {
+                let directory = scratch.directory()?;
+                on_branch::check(git, &for_thread, branch.as_ref(), directory.path(), &interrupt)
+            })
+            .await?;
+        Ok(access.on_branch(found))
+    }
+
     /// Returns the import that a pin names, without asking the remote: what later turns use.
     ///
     /// # Errors
@@ -276,9 +299,10 @@ async fn into_sink(
     sink: &mut dyn Sink,
     progress: Option<&ProgressSink>,
 ) -> Result<Imported> {
-    let (time, tree_id, attributes) = (tree.time, hex::encode(tree.id()), tree.has_attributes());
+    let (time, tree_id, attributes, commit) = (tree.time, hex::encode(tree.id()), tree.has_attributes(), tree.commit.clone());
     let imported = import::import(tree, sink, progress).await?;
-    let git = git_root(fetched, time, sink).await?;
+    let commit = (access.pin().commit, commit);
+    let git = git_root(fetched, time, commit, imported.trees, sink).await?;
     Ok(Imported {
         url: access.url.to_string(),
         commit: access.pin().commit,
@@ -292,8 +316,14 @@ async fn into_sink(
     })
 }
 
-/// Stores the pack with its index as git lays them out.
-async fn git_root(fetched: &Fetched, time: i64, sink: &mut dyn Sink) -> Result<Root> {
+/// Stores the pack with its index as git lays them out, and the objects that a session's commits stand on.
+async fn git_root(
+    fetched: &Fetched,
+    time: i64,
+    (commit, body): (CommitId, Vec<u8>),
+    trees: BTreeMap<String, Node>,
+    sink: &mut dyn Sink,
+) -> Result<Root> {
     let name = |path: &std::path::Path| {
         let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         name.ok_or_else(|| Error::internal("a fetched pack has no name"))
@@ -307,7 +337,18 @@ async fn git_root(fetched: &Fetched, time: i64, sink: &mut dyn Sink) -> Result<R
     }
     let packs = import::store_directory(sink, mtime, files).await?;
     let objects = import::store_directory(sink, mtime, vec![(String::from("pack"), Node::Directory(packs))]).await?;
+    let node = Node::File { size: body.len() as u64, content: list::build(sink, None, &body).await? };
+    let commits = BTreeMap::from([(commit.to_string(), node)]);
     let mut top = vec![(String::from("objects"), Node::Directory(objects))];
+    for (kind, nodes) in [(ObjectKind::Commit, commits), (ObjectKind::Tree, trees)] {
+        for node in nodes.values() {
+            if let Node::File { size, .. } = node {
+                bytes += size;
+            }
+        }
+        entries += 1 + nodes.len() as u64;
+        top.push((kind.folder().to_owned(), Node::Directory(import::store_directory(sink, mtime, nodes).await?)));
+    }
     if !fetched.shallow.is_empty() {
         let size = fetched.shallow.len() as u64;
         let content = list::build(sink, None, fetched.shallow.as_bytes()).await?;

@@ -2,21 +2,30 @@
 //! everything after works on values in the store.
 
 mod attributes;
+pub mod base;
 mod base64;
 pub mod branch;
 pub mod checkout;
 mod cleaner;
+pub mod commit;
 mod connect;
 pub mod diff;
+pub mod discard;
 mod encoding;
 pub mod export;
 mod fetch;
+pub mod history;
 mod http;
+pub mod ignore;
 pub mod import;
 pub mod imported;
 mod local;
+pub mod objects;
+mod on_branch;
 pub mod patch;
 pub mod remote;
+pub mod series;
+pub mod session_git;
 pub mod status;
 pub mod url;
 

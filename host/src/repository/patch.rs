@@ -10,11 +10,28 @@ use super::checkout::{GitMode, Oid};
 use crate::error::{Error, Result};
 
 /// Lines of context around a change, as git's default.
-const CONTEXT: u32 = 3;
+pub const CONTEXT: u32 = 3;
+/// Most lines of context.
+pub const CONTEXT_MAX: u32 = 10_000;
 /// How far git looks for a NUL byte that makes a file binary, in bytes.
 const BINARY_LOOK: usize = 8_000;
 /// Larger files are given as binary patches: a diff by lines would need many times their size in memory. In bytes.
 const TEXT_MAX: usize = 16 << 20;
+
+/// How a patch is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Style {
+    /// Unchanged lines around a change, at most [`CONTEXT_MAX`].
+    pub context: u32,
+    /// Whether it goes into a mail: text with carriage returns is then given as binary, since `git am` takes them away.
+    pub mail: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self { context: CONTEXT, mail: false }
+    }
+}
 
 /// One side of a file's change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,13 +58,13 @@ pub fn blob_id(bytes: &[u8]) -> Oid {
 ///
 /// # Errors
 /// `Internal` when neither side is there.
-pub fn write_file(out: &mut Vec<u8>, old: &[u8], before: Option<&Side>, new: &[u8], after: Option<&Side>) -> Result<()> {
+pub fn write_file(out: &mut Vec<u8>, old: &[u8], before: Option<&Side>, new: &[u8], after: Option<&Side>, style: Style) -> Result<()> {
     if let (Some(before), Some(after)) = (before, after)
         && kind(before.mode) != kind(after.mode)
     {
         // Git has no patch from a file to a link: it is taken away and made anew.
-        write_file(out, old, Some(before), old, None)?;
-        return write_file(out, new, None, new, Some(after));
+        write_file(out, old, Some(before), old, None, style)?;
+        return write_file(out, new, None, new, Some(after), style);
     }
     let (old_name, new_name) = (quoted(b"a/", old), quoted(b"b/", new));
     out.extend_from_slice(b"diff --git ");
@@ -93,7 +110,7 @@ pub fn write_file(out: &mut Vec<u8>, old: &[u8], before: Option<&Side>, new: &[u
     }
     out.push(b'\n');
     let (old_bytes, new_bytes) = (patch_bytes(before), patch_bytes(after));
-    if is_binary(&old_bytes) || is_binary(&new_bytes) {
+    if [&old_bytes, &new_bytes].into_iter().any(|bytes| is_binary(bytes) || style.mail && bytes.contains(&b'\r')) {
         out.extend_from_slice(b"GIT binary patch\n");
         literal(out, &new_bytes)?;
         return literal(out, &old_bytes);
@@ -103,7 +120,7 @@ pub fn write_file(out: &mut Vec<u8>, old: &[u8], before: Option<&Side>, new: &[u
     }
     header_name(out, "--- ", before.map(|_| (&old_name, old)));
     header_name(out, "+++ ", after.map(|_| (&new_name, new)));
-    hunks(out, &old_bytes, &new_bytes);
+    hunks(out, &old_bytes, &new_bytes, style.context.min(CONTEXT_MAX));
     Ok(())
 }
 
@@ -176,7 +193,7 @@ fn is_binary(bytes: &[u8]) -> bool {
 }
 
 /// Appends the changed lines in hunks of git's form.
-fn hunks(out: &mut Vec<u8>, before: &[u8], after: &[u8]) {
+fn hunks(out: &mut Vec<u8>, before: &[u8], after: &[u8], context: u32) {
     let input = InternedInput::new(byte_lines(before), byte_lines(after));
     let diff = diff_with_slider_heuristics(Algorithm::Histogram, &input);
     let (old, new): (Vec<&[u8]>, Vec<&[u8]>) = (before.lines_with_terminator().collect(), after.lines_with_terminator().collect());
@@ -185,13 +202,13 @@ fn hunks(out: &mut Vec<u8>, before: &[u8], after: &[u8]) {
     let mut first = 0;
     while first < changes.len() {
         let mut last = first;
-        while last + 1 < changes.len() && changes[last + 1].before.start - changes[last].before.end <= 2 * CONTEXT {
+        while last + 1 < changes.len() && changes[last + 1].before.start - changes[last].before.end <= 2 * context {
             last += 1;
         }
         let group = &changes[first..=last];
         let (Some(start), Some(end)) = (group.first(), group.last()) else { break };
-        let lead = start.before.start.min(CONTEXT);
-        let tail = (u32::try_from(old.len()).unwrap_or(u32::MAX) - end.before.end).min(CONTEXT);
+        let lead = start.before.start.min(context);
+        let tail = (u32::try_from(old.len()).unwrap_or(u32::MAX) - end.before.end).min(context);
         let (old_from, old_to) = (start.before.start - lead, end.before.end + tail);
         let (new_from, new_to) = (start.after.start - lead, end.after.end + tail);
         out.extend_from_slice(b"@@ -");
@@ -263,7 +280,7 @@ mod tests {
     fn a_missing_newline_is_said_on_the_side_that_misses_it() {
         let mut out = Vec::new();
         let (before, after) = (side(GitMode::File, b"a\nb"), side(GitMode::File, b"a\nb\n"));
-        write_file(&mut out, b"f", Some(&before), b"f", Some(&after)).unwrap();
+        write_file(&mut out, b"f", Some(&before), b"f", Some(&after), Style::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.ends_with("@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+b\n"), "{text}");
     }

@@ -153,6 +153,13 @@ impl Access {
     pub fn pin(&self) -> &Pin {
         &self.pin
     }
+
+    /// The same with the branch that the commit was found on.
+    pub(super) fn on_branch(mut self, branch: Option<String>) -> Self {
+        self.pin.branch = branch;
+        self.pin.on_branch = OnBranch::Yes;
+        self
+    }
 }
 
 /// A stage of a fetch or an import, for progress displays.

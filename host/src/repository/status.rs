@@ -1,13 +1,14 @@
-//! How a workspace differs from its pin, as git would say it: files and links, no directories; content compared by id first, and by what git
+//! How a workspace differs from a commit, as git would say it: files and links, no directories; content compared by id first, and by what git
 //! would store of it second.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 
+use super::base::Base;
 use super::checkout::{GitMode, Oid};
 use super::cleaner::Cleaner;
-use super::imported::Imported;
+use super::ignore::Ignores;
 use super::patch::{Side, blob_id};
 use crate::error::{Error, Result};
 use crate::workspace::diff::{self, EntryView, What};
@@ -21,7 +22,7 @@ use crate::workspace::source::Source;
 pub enum StatusKind {
     /// Only the workspace has it.
     Added,
-    /// Only the pin has it.
+    /// Only the commit has it.
     Deleted,
     /// Both have it, with other content, another executable bit or both.
     Modified,
@@ -36,25 +37,31 @@ pub enum StatusKind {
 pub struct FileView {
     /// What it is in git.
     pub mode: GitMode,
+    /// Permission bits in the workspace.
+    pub permissions: u16,
+    /// Time of the last modification, nanoseconds since 1970.
+    pub modified: i64,
     /// Length in bytes in the workspace: of a file, or of a link's target.
     pub size: u64,
     /// A file's content, or a link's target as inline content; empty for a submodule.
     pub content: Content,
 }
 
-/// A path at which a workspace differs from its pin.
+/// A path at which a workspace differs from a commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusChange {
-    /// The path in the workspace, or the pin's for a deleted file: raw bytes, `/` between parts.
+    /// The path in the workspace, or the commit's for a deleted file: raw bytes, `/` between parts.
     pub path: Bytes,
-    /// The path at the pin, for a renamed file.
+    /// The path in the commit, for a renamed file.
     pub from: Option<Bytes>,
     /// How it differs.
     pub kind: StatusKind,
-    /// The file at the pin.
+    /// The file in the base.
     pub before: Option<FileView>,
     /// The file in the workspace.
     pub after: Option<FileView>,
+    /// Whether the workspace's `.gitignore` files name it. Only files that the base doesn't have can be ignored.
+    pub ignored: bool,
 }
 
 /// What a status looks at.
@@ -64,13 +71,15 @@ pub struct StatusOptions {
     pub paths: Vec<Vec<u8>>,
     /// Whether files that went and came with the same content are given as renamed.
     pub renames: bool,
+    /// Whether files that `.gitignore` names are given too.
+    pub ignored: bool,
     /// Most changes that are given; more are an error.
     pub max_changes: usize,
 }
 
 impl Default for StatusOptions {
     fn default() -> Self {
-        Self { paths: Vec::new(), renames: true, max_changes: 100_000 }
+        Self { paths: Vec::new(), renames: true, ignored: true, max_changes: 100_000 }
     }
 }
 
@@ -83,25 +92,26 @@ impl StatusOptions {
     }
 }
 
-/// Compares a workspace with its pin. Costs what differs, whatever the size of the tree. Sorted by path bytes.
+/// Compares a workspace with a commit. Costs what differs, whatever the size of the tree. Sorted by path bytes.
 ///
 /// # Errors
 /// `Limit` (`changes`) above [`StatusOptions::max_changes`]; as [`Source::page`].
-pub async fn status(source: &dyn Source, imported: &Imported, current: &Root, options: &StatusOptions) -> Result<Vec<StatusChange>> {
+pub async fn status(source: &dyn Source, base: &Base<'_>, current: &Root, options: &StatusOptions) -> Result<Vec<StatusChange>> {
     let mut changes = Vec::new();
-    let mut cleaners = Cleaners::new(source, imported, current);
-    for change in diff::diff(source, &imported.workspace, source, current).await? {
+    let mut cleaners = Cleaners::new(source, base, current);
+    let mut ignores = Ignores::new(source, current);
+    for change in diff::diff(source, base.files, source, current).await? {
         if !options.wants(&change.path) {
             continue;
         }
         let before = match &change.before {
             None => None,
-            Some(item) => view(source, imported, &change.path, item, true).await?,
+            Some(item) => view(source, base, &change.path, item, true).await?,
         };
         let after = match &change.after {
             None => None,
             Some(item) => {
-                view(source, imported, &change.path, item, before.as_ref().is_some_and(|before| before.mode == GitMode::Submodule)).await?
+                view(source, base, &change.path, item, before.as_ref().is_some_and(|before| before.mode == GitMode::Submodule)).await?
             }
         };
         let kind = match (&before, &after) {
@@ -116,12 +126,16 @@ pub async fn status(source: &dyn Source, imported: &Imported, current: &Root, op
                 StatusKind::Modified
             }
         };
-        let change = StatusChange { path: change.path.clone(), from: None, kind, before, after };
+        let ignored = kind == StatusKind::Added && ignores.is_ignored(&change.path, false).await?;
+        if ignored && !options.ignored {
+            continue;
+        }
+        let change = StatusChange { path: change.path.clone(), from: None, kind, before, after, ignored };
         if kind == StatusKind::Modified && cleaners.is_same_blob(&change).await? {
             continue;
         }
         if changes.len() >= options.max_changes {
-            return Err(Error::limit(format!("more than {} paths differ from the pin", options.max_changes)).code("changes"));
+            return Err(Error::limit(format!("more than {} paths differ", options.max_changes)).code("changes"));
         }
         changes.push(change);
     }
@@ -137,18 +151,20 @@ fn is_link(mode: GitMode) -> bool {
 }
 
 /// Returns a file or link as git sees it; none for a directory, apart from one that stands for a submodule.
-async fn view(source: &dyn Source, imported: &Imported, path: &[u8], item: &EntryView, may_be_submodule: bool) -> Result<Option<FileView>> {
+async fn view(source: &dyn Source, base: &Base<'_>, path: &[u8], item: &EntryView, may_be_submodule: bool) -> Result<Option<FileView>> {
+    let (permissions, modified) = (item.mode, item.mtime);
     Ok(match &item.what {
         What::File { size, content } => {
             let mode = if item.mode & 0o100 == 0 { GitMode::File } else { GitMode::Executable };
-            Some(FileView { mode, size: *size, content: content.clone() })
+            Some(FileView { mode, permissions, modified, size: *size, content: content.clone() })
         }
         What::Symlink(target) => {
-            Some(FileView { mode: GitMode::Symlink, size: target.len() as u64, content: Content::Inline(target.clone()) })
+            let (size, content) = (target.len() as u64, Content::Inline(target.clone()));
+            Some(FileView { mode: GitMode::Symlink, permissions, modified, size, content })
         }
         What::Directory => match may_be_submodule {
-            true if matches!(imported.blob_of(source, path).await?, Some((GitMode::Submodule, _))) => {
-                Some(FileView { mode: GitMode::Submodule, size: 0, content: Content::Inline(Bytes::new()) })
+            true if matches!(base.blob_of(source, path).await?, Some((GitMode::Submodule, _))) => {
+                Some(FileView { mode: GitMode::Submodule, permissions, modified, size: 0, content: Content::Inline(Bytes::new()) })
             }
             _ => None,
         },
@@ -188,6 +204,7 @@ fn pair_renames(changes: &[StatusChange]) -> Vec<StatusChange> {
     let mut pairs = HashMap::new();
     for (at, change) in changes.iter().enumerate() {
         if change.kind == StatusKind::Added
+            && !change.ignored
             && let Some(from) = change.after.as_ref().and_then(key).and_then(|key| gone.get_mut(&key)?.pop_front())
         {
             taken[from] = true;
@@ -203,6 +220,7 @@ fn pair_renames(changes: &[StatusChange]) -> Vec<StatusChange> {
                 kind: StatusKind::Renamed,
                 before: from.before.clone(),
                 after: change.after.clone(),
+                ignored: false,
             }),
             None if taken[at] => {}
             None => paired.push(change.clone()),
@@ -214,36 +232,41 @@ fn pair_renames(changes: &[StatusChange]) -> Vec<StatusChange> {
 /// The two roots' attributes.
 pub(super) struct Cleaners<'a> {
     source: &'a dyn Source,
-    imported: &'a Imported,
+    base: &'a Base<'a>,
     before: Cleaner<'a>,
     after: Cleaner<'a>,
 }
 
 impl<'a> Cleaners<'a> {
-    pub(super) fn new(source: &'a dyn Source, imported: &'a Imported, current: &'a Root) -> Self {
-        Self { source, imported, before: Cleaner::new(source, &imported.workspace), after: Cleaner::new(source, current) }
+    pub(super) fn new(source: &'a dyn Source, base: &'a Base<'a>, current: &'a Root) -> Self {
+        Self { source, base, before: Cleaner::new(source, base.files), after: Cleaner::new(source, current) }
+    }
+
+    /// Whether any attribute file of the workspace is on the way to a path.
+    pub(super) async fn has_any(&mut self, path: &[u8]) -> Result<bool> {
+        self.after.has_any(path).await
     }
 
     /// Whether git would store the same bytes for both sides, as after a change of nothing but line ends.
     async fn is_same_blob(&mut self, change: &StatusChange) -> Result<bool> {
         let (Some(before), Some(after)) = (&change.before, &change.after) else { return Ok(false) };
         // Without attributes other content is another blob, and no byte need be read.
-        if before.mode != after.mode || is_link(after.mode) || !self.imported.attributes && !self.after.has_any(&change.path).await? {
+        if before.mode != after.mode || is_link(after.mode) || !self.base.attributes && !self.after.has_any(&change.path).await? {
             return Ok(false);
         }
-        let Some((_, id)) = self.imported.blob_of(self.source, &change.path).await? else { return Ok(false) };
+        let Some((_, id)) = self.base.blob_of(self.source, &change.path).await? else { return Ok(false) };
         let before = self.side_before(&change.path, before).await?;
         Ok(self.side_after(&change.path, after, Some(&before)).await?.id == id)
     }
 
-    /// Returns the pin's side of a change, as git stores it.
+    /// Returns the base's side of a change, as git stores it.
     pub(super) async fn side_before(&mut self, path: &[u8], view: &FileView) -> Result<Side> {
         if view.mode == GitMode::Submodule {
-            let id = self.imported.blob_of(self.source, path).await?.map_or([0; 20], |(_, id)| id);
+            let id = self.base.blob_of(self.source, path).await?.map_or([0; 20], |(_, id)| id);
             return Ok(Side { mode: view.mode, id, bytes: Bytes::new() });
         }
         let content = self.read(view).await?;
-        let bytes = if is_link(view.mode) || !self.imported.attributes {
+        let bytes = if is_link(view.mode) || !self.base.attributes {
             content
         } else {
             self.before.clean(path, content.clone(), Some(&content)).await?

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::repository::GitRoot;
 use super::scratch::Scratch;
 use super::{capture_roots, compare};
 use crate::capability::checkpoints::{CheckpointService, Reference, SessionCheckpoint};
@@ -34,7 +35,7 @@ pub(super) struct Checkpoints {
     pub(super) view: Reader,
     pub(super) start: Option<Checkpoint>,
     pub(super) pin: Option<Pin>,
-    pub(super) git: Option<Root>,
+    pub(super) git: GitRoot,
 }
 
 impl Checkpoints {
@@ -112,7 +113,7 @@ impl CheckpointService for Checkpoints {
         let root = RootRecord {
             workspace: writer.resolve_root(&roots.workspace)?,
             state: writer.resolve_root(&roots.state)?,
-            git: self.git.clone(),
+            git: self.git.get(),
             pin: self.pin.clone(),
         };
         let checkpoint = Checkpoint::new(root);
@@ -151,7 +152,7 @@ impl CheckpointService for Checkpoints {
         }
         let mut scratch = Scratch::new(Arc::new(self.view.clone()));
         let roots = capture_roots(workspace, &mut scratch).await?;
-        let now = RootRecord { workspace: roots.workspace, state: roots.state, git: self.git.clone(), pin: self.pin.clone() };
+        let now = RootRecord { workspace: roots.workspace, state: roots.state, git: self.git.get(), pin: self.pin.clone() };
         Ok(compare::changes(&self.view, &before.root, &scratch, &now).await?)
     }
 

@@ -6,7 +6,7 @@ use crate::capability::types::{CHANGES_MAX, Change, ChangeKind, FileInfo, FileKi
 use crate::checkpoint::root::RootRecord;
 use crate::error::{Error, Result};
 use crate::repository::import::GitMode;
-use crate::repository::patch::{self, Side};
+use crate::repository::patch::{self, Side, Style};
 use crate::workspace::diff::{self, EntryView, What};
 use crate::workspace::list;
 use crate::workspace::source::Source;
@@ -93,7 +93,7 @@ pub(crate) async fn unified(
         if before.is_none() && after.is_none() {
             continue;
         }
-        patch::write_file(&mut out, &change.path, before.as_ref(), &change.path, after.as_ref())?;
+        patch::write_file(&mut out, &change.path, before.as_ref(), &change.path, after.as_ref(), Style::default())?;
         if out.len() > PATCH_MAX {
             return Err(Error::limit(format!("the patch is longer than {PATCH_MAX} bytes"))
                 .code("diff")

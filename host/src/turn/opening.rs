@@ -1,4 +1,4 @@
-//! A checkpoint as a folder on disk: its `/workspace`, and with a repository a `.git` at the pin.
+//! A checkpoint as a folder on disk: its `/workspace`, and with a repository a `.git` at the session's last commit, or at the pin.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use crate::checkpoint::materialise::{self, MaterialiseOptions, Materialised};
 use crate::error::{Error, Result};
 use crate::host::Inner;
 use crate::repository::export;
+use crate::repository::session_git::SessionGit;
 use crate::workspace::diff;
 
 /// Writes the folder; it appears all at once.
@@ -18,12 +19,17 @@ pub(crate) async fn open(host: &Inner, checkpoint: &OpenCheckpoint, to: &Path, o
     };
     free(to)?;
     let imported = host.imported(root).await?;
-    // What is as it was at the pin can be entered in the index as it was; git need not look at it.
-    let changes = diff::diff(&host.reader, &imported.workspace, &host.reader, &root.workspace).await?;
+    let git = match &root.git {
+        Some(git) => Some(SessionGit::open(&host.reader, git).await?),
+        None => None,
+    };
+    // What is as it was at the last commit can be entered in the index as it was; git need not look at it.
+    let committed = git.as_ref().map_or(&imported.workspace, |git| &git.files);
+    let changes = diff::diff(&host.reader, committed, &host.reader, &root.workspace).await?;
     let changed: HashSet<Vec<u8>> = changes.into_iter().map(|change| change.path.to_vec()).collect();
     let staging = staging(host, to)?;
     let made = materialise::materialise(&host.reader, &root.workspace, &staging, options).await?;
-    let done = match export::write_git_dir(&host.reader, &imported, pin, &staging, changed).await {
+    let done = match export::write_git_dir(&host.reader, &imported, git.as_ref(), pin, &staging, changed).await {
         Ok(()) => {
             std::fs::rename(&staging, to).map_err(|error| Error::local(format!("{} can't be put in place", to.display())).source(error))
         }

@@ -8,6 +8,7 @@ use super::fault::{FsError, FsResult};
 use super::filesystem::Filesystem;
 use super::listing::DirectoryStream;
 use super::node::NodeId;
+use super::put::StoredLeaf;
 use super::reading;
 use super::resolve::Resolved;
 use super::stat::{Follow, Kind, NewTime, OpenHow, Stat};
@@ -214,6 +215,15 @@ impl Handle {
     /// `NotEmpty`, `NotDirectory`, `Busy` for the top directory, `Invalid` for a path that ends in `.`, and those of paths.
     pub async fn remove_directory_at(&self, path: &[u8]) -> FsResult<()> {
         self.run(|state| state.remove_directory_at(self.node, path)).await
+    }
+
+    /// Puts a file or a link of another stored tree at a path, in place of a file or a link that is there: its content isn't read, and is what
+    /// a later capture stores a link to.
+    ///
+    /// # Errors
+    /// `IsDirectory`, `NoEntry` when its parent is missing, `InsufficientSpace`, `FileTooLarge`, and those of paths.
+    pub async fn put_at(&self, path: &[u8], leaf: &StoredLeaf) -> FsResult<()> {
+        self.run(|state| state.put_at(self.node, path, leaf)).await
     }
 
     /// Removes a name of a file, or a symbolic link. Handles on the file go on working.

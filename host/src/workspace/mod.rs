@@ -28,6 +28,7 @@ pub mod page;
 mod page_cache;
 pub mod page_codec;
 pub mod path;
+pub mod put;
 mod reading;
 mod rebase;
 pub mod recut;

@@ -158,7 +158,7 @@ impl State {
     }
 
     /// Removes a name and, with its last name, the object.
-    fn remove(&mut self, place: &Place, child: Child) -> Step<()> {
+    pub(super) fn remove(&mut self, place: &Place, child: Child) -> Step<()> {
         let in_base = self.in_base(place.directory, &place.name)?;
         if in_base {
             // That a stored name is gone has to be noted; a new one's removal makes room.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use landfall::repository::base::Base;
 use landfall::repository::diff::{DiffOptions, diff};
 use landfall::repository::export::write_git_dir;
 use landfall::repository::imported::Imported;
@@ -15,7 +16,7 @@ use super::support::{Edits, Seen, World, edit, file, lay_out, noise, on_disk};
 /// Applies a patch to a checkout of the pin with the real git and compares the result with the workspace.
 async fn applies(world: &World, repository: &TestRepository, imported: &Imported, current: &Root, name: &str) {
     let reader = world.reader();
-    let patch = diff(&reader, imported, current, &DiffOptions::default()).await.unwrap();
+    let patch = diff(&reader, &Base::pin(imported), current, &DiffOptions::default()).await.unwrap();
     let checkout = world.folder.path().join(format!("{name}.checkout"));
     run(world.folder.path(), &["clone", "-q", "-b", "main", repository.bare().to_str().unwrap(), checkout.to_str().unwrap()]).unwrap();
     let file = world.folder.path().join(format!("{name}.patch"));
@@ -179,7 +180,7 @@ async fn a_status_says_what_changed_and_nothing_else() {
         (b"hollow".to_vec(), Some(Seen::Directory)),
     ]);
     let current = edit(&world.store, &reader, &imported.workspace, &edits).await;
-    let found = status(&reader, &imported, &current, &StatusOptions::default()).await.unwrap();
+    let found = status(&reader, &Base::pin(&imported), &current, &StatusOptions::default()).await.unwrap();
     let shown: Vec<_> = found.iter().map(|change| (String::from_utf8_lossy(&change.path).into_owned(), change.kind)).collect();
     let expected = [
         ("dir/new", StatusKind::Added),
@@ -192,14 +193,14 @@ async fn a_status_says_what_changed_and_nothing_else() {
     assert_eq!(shown, expected.map(|(path, kind)| (path.to_owned(), kind)));
     assert_eq!(found[1].from.as_deref(), Some(&b"to-rename"[..]));
     let some = StatusOptions { paths: vec![b"dir".to_vec(), b"tool".to_vec(), b"te".to_vec()], ..StatusOptions::default() };
-    let found = status(&reader, &imported, &current, &some).await.unwrap();
+    let found = status(&reader, &Base::pin(&imported), &current, &some).await.unwrap();
     assert_eq!(
         found.iter().map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect::<Vec<_>>(),
         ["dir/new", "dir/renamed", "tool"]
     );
     let few = StatusOptions { max_changes: 3, ..StatusOptions::default() };
-    assert_eq!(status(&reader, &imported, &current, &few).await.unwrap_err().kind(), landfall::ErrorKind::Limit);
-    assert!(status(&reader, &imported, &imported.workspace, &StatusOptions::default()).await.unwrap().is_empty());
+    assert_eq!(status(&reader, &Base::pin(&imported), &current, &few).await.unwrap_err().kind(), landfall::ErrorKind::Limit);
+    assert!(status(&reader, &Base::pin(&imported), &imported.workspace, &StatusOptions::default()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -224,14 +225,14 @@ async fn attributes_are_applied_backwards() {
         &Edits::from([(b"a.txt".to_vec(), file("one\ntwo\nthree\n")), (b"b.auto".to_vec(), file("one\r\ntwo\r\n"))]),
     )
     .await;
-    assert!(status(&reader, &imported, &same, &StatusOptions::default()).await.unwrap().is_empty());
+    assert!(status(&reader, &Base::pin(&imported), &same, &StatusOptions::default()).await.unwrap().is_empty());
     let changed = Edits::from([
         (b"a.txt".to_vec(), file("one\r\nTWO\r\nthree\r\n")),
         (b"c.id".to_vec(), file(format!("$Id: {} $\ny\n", repository.git(&["rev-parse", "HEAD:c.id"]).unwrap()))),
         (b"d.u16".to_vec(), file("t\0w\0o\0\n\0")),
     ]);
     let current = edit(&world.store, &reader, &imported.workspace, &changed).await;
-    let patch = String::from_utf8(diff(&reader, &imported, &current, &DiffOptions::default()).await.unwrap()).unwrap();
+    let patch = String::from_utf8(diff(&reader, &Base::pin(&imported), &current, &DiffOptions::default()).await.unwrap()).unwrap();
     assert!(patch.contains("\n-two\n+TWO\n") && patch.contains("\n $Id$\n-x\n+y\n") && patch.contains("\n-one\n+two\n"), "{patch}");
     let checkout = world.folder.path().join("checkout");
     run(world.folder.path(), &["clone", "-q", repository.bare().to_str().unwrap(), checkout.to_str().unwrap()]).unwrap();
@@ -247,8 +248,8 @@ async fn opened(world: &World, name: &str, imported: &Imported, pin: &landfall::
     lay_out(&reader, current, &folder).await;
     let options = StatusOptions { renames: false, ..StatusOptions::default() };
     let changed: HashSet<Vec<u8>> =
-        status(&reader, imported, current, &options).await.unwrap().iter().map(|change| change.path.to_vec()).collect();
-    write_git_dir(&reader, imported, pin, &folder, changed).await.unwrap();
+        status(&reader, &Base::pin(imported), current, &options).await.unwrap().iter().map(|change| change.path.to_vec()).collect();
+    write_git_dir(&reader, imported, None, pin, &folder, changed).await.unwrap();
     folder
 }
 
@@ -302,7 +303,7 @@ async fn git_works_in_an_opened_folder() {
 
     let config = std::fs::read_to_string(folder.join(".git/config")).unwrap();
     assert!(!config.contains('@') && !config.contains("hooks"), "{config}");
-    let again = write_git_dir(&reader, &imported, access.pin(), &folder, HashSet::new()).await.unwrap_err();
+    let again = write_git_dir(&reader, &imported, None, access.pin(), &folder, HashSet::new()).await.unwrap_err();
     assert_eq!(again.kind(), landfall::ErrorKind::Local);
 }
 

@@ -340,3 +340,65 @@ async fn giving_up_stops_the_fetch() {
         assert!(waited < 600, "the temporary folder stays");
     }
 }
+
+/// Frames a pack as the answer to a fetch of protocol version 2 (gitprotocol-v2(5), gitprotocol-pack(5)).
+fn answer_with(pack: &[u8]) -> Vec<u8> {
+    let mut answer = b"000dpackfile\n".to_vec();
+    for piece in pack.chunks(60_000) {
+        answer.extend_from_slice(format!("{:04x}\x01", piece.len() + 5).as_bytes());
+        answer.extend_from_slice(piece);
+    }
+    answer.extend_from_slice(b"0000");
+    answer
+}
+
+fn pack_of(repository: &landfall_tests::git_server::TestRepository, objects: &str) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut child = landfall_tests::git_server::git_command(repository.bare())
+        .args(["pack-objects", "-q", "--stdout"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(objects.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().stdout
+}
+
+#[tokio::test]
+async fn a_server_that_lies_about_objects_is_found_out() {
+    let world = World::new().await;
+    let repository = world.repository("app.git");
+    repository.write("dir/a", "1\n").unwrap();
+    let wanted = repository.commit("wanted").unwrap();
+    repository.write("dir/a", "2\n").unwrap();
+    let other = repository.commit("other").unwrap();
+    let id = |name: &str| landfall_tests::git_server::run(repository.bare(), &["rev-parse", name]).unwrap();
+    let all = |commit: &str| {
+        format!("{commit}\n{}\n{}\n{}\n", id(&format!("{commit}^{{tree}}")), id(&format!("{commit}:dir")), id(&format!("{commit}:dir/a")))
+    };
+    let repositories = world.repositories();
+    let revision = Revision::Commit(wanted.parse().unwrap(), None);
+    let access = repositories.git().resolve(&world.url("app.git"), None, &revision).await.unwrap();
+    let mut short = pack_of(&repository, &all(&wanted));
+    short.truncate(short.len() - 25);
+    let mut counts_more = pack_of(&repository, &all(&wanted));
+    counts_more[11] = 200;
+    for (what, pack) in [
+        ("another commit", pack_of(&repository, &all(&other))),
+        ("the commit alone", pack_of(&repository, &format!("{wanted}\n"))),
+        ("no file", pack_of(&repository, &format!("{wanted}\n{}\n{}\n", id(&format!("{wanted}^{{tree}}")), id(&format!("{wanted}:dir"))))),
+        ("no pack", Vec::new()),
+        ("an empty pack", pack_of(&repository, "")),
+        ("a cut pack", short),
+        ("more objects than there are", counts_more),
+    ] {
+        world.server.fault(Fault::Answer(answer_with(&pack)));
+        let error = repositories.ensure_imported(&access, None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Remote, "{what}: {error:?}");
+        assert!(["bad_pack", "bad_objects", "remote_broken"].contains(&error.stable_code()), "{what}: {error:?}");
+    }
+    assert_eq!(std::fs::read_dir(world.scratch()).unwrap().count(), 0);
+    // Beside these the honest pack in the same frame is taken: it is the content that was refused.
+    world.server.fault(Fault::Answer(answer_with(&pack_of(&repository, &all(&wanted)))));
+    assert_eq!(repositories.ensure_imported(&access, None).await.unwrap().commit.to_string(), wanted);
+}

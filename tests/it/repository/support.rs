@@ -179,6 +179,9 @@ pub(super) async fn lay_out(source: &dyn Source, root: &Root, folder: &Path) {
     }
 }
 
+/// The time of every edit, nanoseconds since 1970: in the past, so that git believes an index that was written after it.
+const EDITED: i64 = 1_750_000_000_000_000_000;
+
 /// An edit of a path: what stands there afterwards, or none to remove it.
 pub(super) type Edits = BTreeMap<Vec<u8>, Option<Seen>>;
 
@@ -220,7 +223,7 @@ async fn edit_page(source: &dyn Source, sink: &mut dyn Sink, base: Option<&PageL
             }
             None => {
                 let name = Bytes::copy_from_slice(path);
-                let entry = |mode, node| Some(Entry { name: name.clone(), mode, mtime: 1_800_000_000_000_000_000, node });
+                let entry = |mode, node| Some(Entry { name: name.clone(), mode, mtime: EDITED, node });
                 let new = match edit {
                     None => None,
                     Some(Seen::Directory) => {
@@ -244,7 +247,7 @@ async fn edit_page(source: &dyn Source, sink: &mut dyn Sink, base: Option<&PageL
         let old = old.and_then(|entry| if let Node::Directory(page) = entry.node { Some(page) } else { None });
         let page = Box::pin(edit_page(source, sink, old.as_ref(), &edits)).await;
         let name = Bytes::from(name);
-        changes.insert(name.clone(), Some(Entry { name, mode: 0o755, mtime: 1_800_000_000_000_000_000, node: Node::Directory(page) }));
+        changes.insert(name.clone(), Some(Entry { name, mode: 0o755, mtime: EDITED, node: Node::Directory(page) }));
     }
     tree::update(source, sink, base, changes).await.unwrap()
 }

@@ -17,8 +17,8 @@ impl Agent for Capabilities {
         say("progress kind", progress::emit("Not A Kind", "").map(|()| String::new()));
         say("progress size", progress::emit("probe.large", &"x".repeat(2 << 20)).map(|()| String::new()));
         say("pin", Ok(format!("{:?}", repository::pin().map(|pin| pin.commit))));
-        say("status", repository::status().map(|changes| format!("{}", changes.len())));
-        say("diff", repository::diff(&[] as &[&str]).map(|bytes| format!("{}", bytes.len())));
+        say("status", repository::status(&repository::Compare::default()).map(|changes| format!("{}", changes.len())));
+        say("diff", repository::diff(&repository::Compare::since_pin()).map(|bytes| format!("{}", bytes.len())));
         say("read", repository::read("README.md").map(|bytes| format!("{}", bytes.len())));
         say("list", checkpoints::list().map(|list| format!("{}", list.len())));
         say("save", checkpoints::save("half way").map(|saved| saved.id));

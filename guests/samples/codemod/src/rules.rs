@@ -4,6 +4,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use landfall_guest::Failure;
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
+use toml::Spanned;
 
 /// Largest compiled pattern, in bytes.
 const PATTERN_MAX: usize = 4 << 20;
@@ -12,7 +13,7 @@ const PATTERN_MAX: usize = 4 << 20;
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    rule: Vec<Entry>,
+    rule: Vec<Spanned<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -59,21 +60,30 @@ enum Replacement {
 }
 
 impl Rules {
-    /// Reads rules in TOML. A mistake is an invalid request that names the rule or the line.
+    /// Reads rules in TOML. A mistake is an invalid request that says in one line where it is and what.
     pub(crate) fn parse(text: &str, source: Option<&str>) -> Result<Self, Failure> {
-        let file: File = toml::from_str(text).map_err(|error| invalid(format!("the rules don't parse: {error}")))?;
+        let source_name = source.unwrap_or("the rules");
+        let wrong = |at: usize, why: &str| {
+            let line = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+            invalid(format!("{source_name}, line {line}: {}", one_line(why)))
+        };
+        let file: File = toml::from_str(text).map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
         if file.rule.is_empty() {
-            return Err(invalid("the rules have no [[rule]]"));
+            return Err(invalid(format!("{source_name}: no [[rule]] in it")));
         }
-        let rules = (1..).zip(file.rule).map(|(number, entry)| Rule::new(number, entry)).collect::<Result<_, _>>()?;
+        let mut rules = Vec::with_capacity(file.rule.len());
+        for (number, entry) in (1..).zip(file.rule) {
+            let at = entry.span().start;
+            rules.push(Rule::new(number, entry.into_inner()).map_err(|why| wrong(at, &why))?);
+        }
         Ok(Self { rules, source: source.map(str::to_owned) })
     }
 }
 
 impl Rule {
-    fn new(number: usize, entry: Entry) -> Result<Self, Failure> {
+    fn new(number: usize, entry: Entry) -> Result<Self, String> {
         let name = entry.name.unwrap_or_else(|| format!("rule {number}"));
-        let wrong = |why: String| invalid(format!("{name}: {why}"));
+        let wrong = |why: String| format!("{name}: {why}");
         let (pattern, replacement) = match (entry.search, entry.regex) {
             (Some(text), None) if !text.is_empty() => (regex::escape(&text), Replacement::Literal(entry.replace)),
             (None, Some(pattern)) => (pattern, Replacement::Template(entry.replace)),
@@ -122,7 +132,17 @@ impl Rule {
 fn build(pattern: &str, ignore_case: bool) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(pattern);
     builder.multi_line(true).case_insensitive(ignore_case).size_limit(PATTERN_MAX);
-    builder.build().map_err(|error| error.to_string())
+    // The message's last line says what is wrong; those before it draw the pattern.
+    builder.build().map_err(|error| {
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default();
+        format!("the pattern {pattern:?} can't be used: {}", last.strip_prefix("error: ").unwrap_or(last))
+    })
+}
+
+/// Joins the lines of a message.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
@@ -186,8 +206,10 @@ mod tests {
         assert!(refused("[[rule]]\nreplace = ''\n").contains("either `search` or `regex`"));
         assert!(refused("[[rule]]\nsearch = ''\nreplace = ''\n").contains("empty"));
         assert!(refused("[[rule]]\nregex = 'x*'\nreplace = ''\n").contains("match everywhere"));
-        assert!(refused("[[rule]]\nname = 'mine'\nregex = '('\nreplace = ''\n").starts_with("mine: "));
-        assert!(refused("[[rule]]\nsearch = 'a'\nreplace = ''\nglobs = []\n").contains("globs"));
-        assert!(refused("[[rule]]\nsearch = 'a'\nreplace = ''\nfiles = ['[']\n").starts_with("rule 1: "));
+        assert!(refused("[[rule]]\nname = 'mine'\nregex = '('\nreplace = ''\n").contains("mine: the pattern \"(\" can't be used: unclosed group"));
+        assert!(refused("[[rule]]\nsearch = 'a'\nreplace = ''\nglobs = []\n").contains("line 4: unknown field `globs`"));
+        assert!(refused("\n[[rule]]\nsearch = 'a'\nreplace = ''\nfiles = ['[']\n").contains("line 2: rule 1: "));
+        let broken = Rules::parse("[[rule]]\nsearch = 'a'\nreplace = \n", Some("codemod.toml")).unwrap_err().to_string();
+        assert!(broken.contains("codemod.toml, line 3: ") && broken.lines().count() == 1, "{broken}");
     }
 }

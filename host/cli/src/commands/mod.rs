@@ -4,6 +4,7 @@ mod checkpoint;
 mod doctor;
 mod gc;
 mod init;
+mod patch;
 mod policy;
 mod run;
 mod schedule;

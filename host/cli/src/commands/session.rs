@@ -2,8 +2,9 @@
 
 use landfall::capability::types::{Change, ChangeKind, shown};
 use landfall::clock::rfc3339;
-use landfall::host::Host;
+use landfall::host::{Host, PatchOptions};
 use landfall::id::{AgentName, SessionRef};
+use landfall::repository::history::{CommitInfo, Signature};
 use landfall::session::head::{Head, State};
 use landfall::session::record::{RunRecord, Text};
 use landfall::session::selector::{self, Selector};
@@ -30,6 +31,9 @@ pub(crate) async fn run(global: &Global, environment: Environment, verb: Session
         Session::Log { session, limit } => log(global, &host, &session_ref(&session)?, limit).await,
         Session::Diff { session, names, paths } => {
             super::checkpoint::diff(global, &host, &Selector::Head(session_ref(&session)?), None, names, &paths).await
+        }
+        Session::Patch { session, output, uncommitted, ignored } => {
+            super::patch::patch(global, &host, &session_ref(&session)?, output.as_deref(), &PatchOptions { uncommitted, ignored }).await
         }
         verb => {
             let done = change(global, &host, verb).await;
@@ -85,7 +89,7 @@ async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<D
                 output::line(&format!("{} is deleted; `landfall gc` frees what it took", output::safe(&session.to_string())));
             }
         }
-        Session::List { .. } | Session::Show(_) | Session::Log { .. } | Session::Diff { .. } => {}
+        Session::List { .. } | Session::Show(_) | Session::Log { .. } | Session::Diff { .. } | Session::Patch { .. } => {}
     }
     Ok(Done::Ok)
 }
@@ -155,8 +159,16 @@ fn head_json(head: &Head) -> Value {
 
 async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Result<Done> {
     let head = host.session(session).await?;
+    let commit = match &head.checkpoint {
+        Some(checkpoint) => {
+            host.commits(&host.open_checkpoint(checkpoint.clone()), 1).await?.into_iter().next().filter(|commit| !commit.pinned)
+        }
+        None => None,
+    };
     if global.json {
-        output::json(&head_json(&head));
+        let mut shown = head_json(&head);
+        shown["commit"] = commit.as_ref().map(commit_json).into();
+        output::json(&shown);
         return Ok(Done::Ok);
     }
     output::line(&format!("session     {}", output::safe(&head.session.to_string())));
@@ -167,6 +179,9 @@ async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Res
         if let Some(pin) = &checkpoint.root.pin {
             output::line(&format!("repository  {} {}", pin.url, pin.branch.as_deref().unwrap_or("-")));
             output::line(&format!("pin         {}", pin.commit));
+        }
+        if let Some(commit) = &commit {
+            output::line(&format!("commit      {} {}", commit.id, output::safe(commit.subject())));
         }
     }
     if let Some(from) = &head.forked_from {
@@ -186,13 +201,22 @@ async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Res
 
 async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -> anyhow::Result<Done> {
     let runs = host.runs(session, limit).await?;
+    let mut commits = Vec::with_capacity(runs.len());
+    for run in &runs {
+        commits.push(host.commits_of(run).await?);
+    }
     if global.json {
-        let turns: Vec<Value> = runs.iter().map(|run| run_json(run, None)).collect();
+        let turn = |(run, commits): (&RunRecord, &Vec<CommitInfo>)| {
+            let mut turn = run_json(run, None);
+            turn["commits"] = commits.iter().map(commit_json).collect();
+            turn
+        };
+        let turns: Vec<Value> = runs.iter().zip(&commits).map(turn).collect();
         output::json(&json!({ "session": session.to_string(), "turns": turns }));
         return Ok(Done::Ok);
     }
     let mut rows = vec![["TURN", "STATUS", "RUN", "ENDED", "CHECKPOINT", "CHANGED", "OUTPUT"].map(str::to_owned).to_vec()];
-    for run in &runs {
+    for (run, commits) in runs.iter().zip(&commits) {
         let first =
             run.failure.as_ref().map(|failure| failure.message.clone()).or_else(|| output_text(run).map(str::to_owned)).unwrap_or_default();
         rows.push(vec![
@@ -204,6 +228,18 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
             output::size(run.usage.store.put_bytes),
             output::safe(&first.lines().next().unwrap_or_default().chars().take(60).collect::<String>()),
         ]);
+        for commit in commits {
+            let subject = output::safe(&commit.subject().chars().take(60).collect::<String>());
+            rows.push(vec![
+                String::new(),
+                "commit".to_owned(),
+                commit.id.to_string(),
+                rfc3339(commit.author.time.saturating_mul(1_000_000_000)),
+                String::new(),
+                String::new(),
+                subject,
+            ]);
+        }
     }
     output::table(&rows);
     Ok(Done::Ok)
@@ -226,6 +262,17 @@ pub(super) fn run_json(run: &RunRecord, output: Option<&[u8]>) -> Value {
         "workspace_rolled_back": run.workspace_rolled_back,
         "warnings": run.warnings,
         "usage": run.usage,
+    })
+}
+
+fn commit_json(commit: &CommitInfo) -> Value {
+    let signature = |by: &Signature| json!({ "name": by.name, "email": by.email, "at": rfc3339(by.time.saturating_mul(1_000_000_000)) });
+    json!({
+        "commit": commit.id,
+        "parents": commit.parents,
+        "author": signature(&commit.author),
+        "committer": signature(&commit.committer),
+        "message": commit.message,
     })
 }
 
