@@ -2,6 +2,12 @@
 """Verifies a Landfall store in a folder, knowing nothing but host/docs/FORMAT.md.
 
     verify_store.py FOLDER           prints one JSON document; exit 0 when all is whole, 1 when something is damaged, 2 on wrong use
+    verify_store.py FOLDER EXPECTED  the same, and compares what is there with a JSON file that says what has to be:
+        {"sessions": [{"agent", "session", "commit", "turns", "runs": {RUN: STATUS}, "files": {PATH: SHA256}, "saves": [NAME]}],
+         "absent": [SECRET], "idle": true}
+        Each session stands on that commit, has exactly these ended runs, once each, and, where they are given, exactly these files in
+        /workspace and these named checkpoints; no secret is in
+        any object or decoded frame, plain, in base64, hex or percent-encoded; with "idle" nothing is queued or leased.
     verify_store.py --golden FILE    checks the pages of tests/golden/pages.txt in the same way
 
 Standard library only, and for zstd the first of these that is there: `compression.zstd` (Python 3.14), the `zstandard` package,
@@ -691,6 +697,96 @@ class Store:
                     self.problem(key, "it is the queue entry of another run")
         return {"whole": not self.problems, **self.counts, "problems": self.problems}
 
+    # What has to be there
+
+    def expect(self, expected):
+        for session in expected.get("sessions", []):
+            where = f"sessions/{segment(session['agent'])}/{segment(session['session'])}"
+            self.guarded(where, lambda: self.expect_session(where, session))
+        for secret in expected.get("absent", []):
+            self.expect_absent(secret.encode())
+        if expected.get("idle"):
+            for key, (kind, body, _) in self.documents.items():
+                if kind == "queued" or (kind == "head" and body["lease"]):
+                    self.problem(key, "something is left that says that work goes on")
+
+    def expect_session(self, where, session):
+        need(f"{where}/head" in self.documents, "the session has no head")
+        head = self.documents[f"{where}/head"][1]
+        records = [body for key, (kind, body, _) in self.documents.items() if kind == "run" and key.startswith(f"{where}/runs/")]
+        official = [r for r in records if r["incarnation"] == head["incarnation"] and r["seq"] <= head["seq"] and r["status"] != "running"]
+        need(sorted(r["seq"] for r in official) == list(range(1, head["seq"] + 1)), "the official records aren't one for each ended run")
+        found = {r["run"]: r["status"] for r in official}
+        need(found == session["runs"], f"the ended runs are {found}, not {session['runs']}")
+        need(head["turn"] == session["turns"], f"it has {head['turn']} turns, not {session['turns']}")
+        pin = head["checkpoint"]["root"].get("pin")
+        need((pin or {}).get("commit") == session.get("commit"), f"its pin is {pin}")
+        need(all(r["pin"] == pin for r in official if r["status"] == "completed"), "a run stood on another pin")
+        if "saves" in session:
+            need(sorted(save["name"] for save in head["saves"]) == sorted(session["saves"]), "its named checkpoints are others")
+        if "files" not in session:
+            return
+        files = self.files(head["checkpoint"]["root"]["workspace"])
+        for path in sorted(set(files) | set(session["files"])):
+            need(files.get(path) == session["files"].get(path), f"/workspace/{path} isn't what it has to be")
+
+    def files(self, root):
+        """Returns the SHA-256 of each file's content below a root, by path."""
+        found = {}
+
+        def directory(wanted, place, path):
+            kind, items, names = self.page(wanted, place)
+            names = iter(names)
+            for item in items:
+                if kind == SPLIT:
+                    if item is not None:
+                        directory(item[0], next(names)[1], path)
+                elif item[1] == 1:
+                    directory(item[4], next(names)[1], f"{path}{item[0].decode()}/")
+                elif item[1] == 0:
+                    found[path + item[0].decode()] = hashlib.sha256(self.bytes_of(item[5], names)).hexdigest()
+
+        directory(*self.link(root["page"]), "")
+        return found
+
+    def bytes_of(self, form, names):
+        def chunk():
+            (_, wanted, _), (home, pack, *at) = next(names)
+            data = self.pack(home, pack).object(tuple(at))
+            need(hashlib.sha256(data).digest() == wanted, "a chunk doesn't match its id")
+            return data
+
+        def listed(wanted, place):
+            kind, items, inner = self.page(wanted, place)
+            inner = iter(inner)
+            if kind == LIST_SPLIT:
+                return b"".join(listed(item[0], next(inner)[1]) for item in items)
+            return b"".join(self.bytes_of([1, [part]], inner) for part in items)
+
+        if not isinstance(form, list):
+            return form
+        if form[0] == 0:
+            return chunk()
+        if form[0] == 1:
+            return b"".join(chunk() if isinstance(part, list) else bytes(part) for part in form[1])
+        return listed(form[1], next(names)[1])
+
+    def expect_absent(self, secret):
+        # In base64 the text depends on where it begins in a group of three; its ends depend on what is beside it.
+        forms = [secret, secret.hex().encode(), secret.hex().upper().encode(), b"".join(b"%%%02X" % b for b in secret)]
+        forms += [base64.b64encode(b"x" * at + secret)[4 if at else 0 : -4] for at in range(3)]
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                key = os.path.relpath(os.path.join(folder, name), self.folder)
+                data = self.read(key)
+                plain = [data]
+                if "/packs/" in key:
+                    home, pack = key.rsplit("/packs/", 1)
+                    opened = self.guarded(key, lambda: self.pack(home, bytes.fromhex(pack)))
+                    plain += [opened.plain(at) for at in opened.frames] if opened else []
+                if any(form in text for form in forms for text in plain):
+                    self.problem(key, "a secret is in it")
+
 
 def golden(path):
     """Checks each page of a golden file against its id, and that its stored form holds its body; returns how many there are."""
@@ -710,11 +806,16 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--golden":
         print(json.dumps({"whole": True, "pages": golden(sys.argv[2])}))
         return 0
-    if len(sys.argv) != 2 or not os.path.isdir(sys.argv[1]):
+    if len(sys.argv) not in (2, 3) or not os.path.isdir(sys.argv[1]):
         print(__doc__, file=sys.stderr)
         return 2
     sys.setrecursionlimit(100_000)
-    report = Store(sys.argv[1]).check()
+    store = Store(sys.argv[1])
+    report = store.check()
+    if len(sys.argv) == 3:
+        with open(sys.argv[2], encoding="utf-8") as file:
+            store.expect(json.load(file))
+        report["whole"] = not store.problems
     print(json.dumps(report, indent=1))
     return 0 if report["whole"] else 1
 

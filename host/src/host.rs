@@ -27,15 +27,15 @@ use crate::repository::history::CommitInfo;
 use crate::repository::status::StatusOptions;
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
-use crate::session::queue::QueueEntry;
 use crate::session::record::{RunRecord, Text};
 use crate::session::replica::{Process, Replica};
 use crate::session::selector::Selector;
-use crate::session::{Held, Kept, Sessions, Snapshot};
-use crate::store::Store;
+use crate::session::{Kept, Origin, RunState, Sessions, Snapshot};
 use crate::store::cache::DiskCache;
+use crate::store::{Key, Store};
 use crate::trigger::{SharedWatch, TurnRequest};
 pub use crate::turn::commits::{Patch, PatchOptions};
+use crate::turn::{Submitted, Work};
 use crate::workspace::source::Source;
 
 mod access;
@@ -54,7 +54,7 @@ const WARM_MAX: usize = 1024;
 /// Runs agents' turns on a store. Cheap to clone; all clones are the same host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
@@ -71,17 +71,8 @@ pub(crate) struct Inner {
     replica: Arc<Replica>,
     announced: OnceCell<()>,
     /// Cancelled when this process is taken for dead by others: its guests have to stop.
-    lost: Arc<Canceller>,
+    lost: Mutex<Arc<Canceller>>,
     warm: Mutex<HashMap<SessionRef, (Snapshot, Duration)>>,
-    /// Runs whose commit failed after their record may have been written: they have to end before the next on their session.
-    unsettled: Mutex<HashMap<SessionRef, Unsettled>>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Unsettled {
-    pub(crate) held: Held,
-    pub(crate) entry: QueueEntry,
-    pub(crate) reason: String,
 }
 
 /// Collects what a [`Host`] is made of.
@@ -94,6 +85,8 @@ pub struct HostBuilder {
     broad_token: bool,
     engine: EngineOptions,
     name: Option<ReplicaName>,
+    url: Option<String>,
+    lease: Duration,
 }
 
 impl HostBuilder {
@@ -134,12 +127,26 @@ impl HostBuilder {
         self
     }
 
+    /// Says where this replica answers HTTP, for the others.
+    #[must_use]
+    pub fn replica_url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Sets how long this replica may be silent before others take its runs over; the default is 60 s.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
     /// Makes the host. Writes nothing to the store.
     ///
     /// # Errors
     /// `Local` when the cache folder or the engine can't be made.
     pub fn build(self) -> Result<Host> {
-        let Self { store, config, cache, secrets, broad_token, mut engine, name } = self;
+        let Self { store, config, cache, secrets, broad_token, mut engine, name, url, lease } = self;
         let (clock, random) = (Arc::clone(store.clock()), Arc::clone(store.random()));
         let (folder, disk) = match cache {
             Some(folder) => {
@@ -156,7 +163,7 @@ impl HostBuilder {
             Some(name) => name,
             None => "local".parse()?,
         };
-        let replica = Arc::new(Replica::new(store.clone(), name, None, Process::current()));
+        let replica = Arc::new(Replica::new(store.clone(), name, url, Process::current()).with_lease(lease));
         let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
         let access = Access::new(secrets, store.clone(), &folder);
         let inner = Inner {
@@ -171,11 +178,42 @@ impl HostBuilder {
             broad_token,
             replica,
             announced: OnceCell::new(),
-            lost: Arc::new(Canceller::new().0),
+            lost: Mutex::new(Arc::new(Canceller::new().0)),
             warm: Mutex::default(),
-            unsettled: Mutex::default(),
         };
         Ok(Host { inner: Arc::new(inner) })
+    }
+}
+
+/// Shows signs of life for as long as the host is there. When that fails for a whole lease its guests are stopped, and it goes on trying: what others
+/// haven't taken over by then, this process takes over from itself.
+async fn keep_known(host: std::sync::Weak<Inner>, replica: Arc<Replica>) {
+    loop {
+        let error = tokio::select! {
+            error = replica.keep_alive() => error,
+            () = gone(&host) => return,
+        };
+        match host.upgrade() {
+            Some(host) if !replica.is_stopped() => host.lose(&error),
+            _ => return,
+        }
+        loop {
+            let Some(host) = host.upgrade() else { return };
+            host.store.clock().sleep(replica.lease() / 3).await;
+            if replica.revive().await.is_ok() {
+                host.is_back();
+                break;
+            }
+        }
+    }
+}
+
+/// Waits until the host has been dropped.
+async fn gone(host: &std::sync::Weak<Inner>) {
+    while let Some(host) = host.upgrade() {
+        let clock = Arc::clone(host.store.clock());
+        drop(host);
+        clock.sleep(Duration::from_secs(1)).await;
     }
 }
 
@@ -202,6 +240,19 @@ pub struct SessionCheckpoint {
     pub created: crate::clock::UnixNanos,
 }
 
+/// An accepted run.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its session.
+    pub session: SessionRef,
+    /// Its id.
+    pub run: RunId,
+    /// Its record, when it is a repeated request whose run has ended.
+    pub ended: Option<Box<RunRecord>>,
+    /// What a worker of this process needs not read again.
+    pub(crate) handed: Option<Box<(Work, Snapshot)>>,
+}
+
 /// Most runs that are looked through for a turn or a run.
 const HISTORY: usize = 100_000;
 
@@ -217,6 +268,8 @@ impl Host {
             broad_token: false,
             engine: EngineOptions::default(),
             name: None,
+            url: None,
+            lease: crate::session::replica::LEASE,
         }
     }
 
@@ -228,6 +281,76 @@ impl Host {
     /// failed in the middle: nothing was committed, and the run may be repeated.
     pub async fn run(&self, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
         crate::turn::run(&self.inner, request, watch, cancel).await
+    }
+
+    /// Accepts a run that any replica may drive, this one when it has a [`crate::worker::QueueWorker`]: durable when this returns, and the same run
+    /// however often it is asked for under the same key or run id.
+    ///
+    /// # Errors
+    /// `Usage`, `Limit`, `NotFound`, `Component`, `Denied` for a request that can't be met; `Conflict` with the code `key_reused` or `session_busy`;
+    /// `Damaged`, `Store`.
+    pub async fn submit(&self, mut request: TurnRequest) -> Result<Accepted> {
+        request.origin = Origin::Server;
+        let session = request.session_ref();
+        Ok(match crate::turn::submit(&self.inner, request).await? {
+            Submitted::Accepted(work, known) => {
+                Accepted { session, run: work.entry.run, ended: None, handed: Some(Box::new((*work, *known))) }
+            }
+            Submitted::Ended(record) => Accepted { session, run: record.run, ended: Some(record), handed: None },
+        })
+    }
+
+    /// Makes this process known to others before its first run, as a server does at its start.
+    ///
+    /// # Errors
+    /// `Store`; with the code `store_unconditional` when another process is alive on a store that doesn't enforce conditional writes.
+    pub async fn announce(&self) -> Result<()> {
+        self.inner.announce().await
+    }
+
+    /// Whether this process shows signs of life: false when it couldn't for a whole lease, and others may have taken over what it had.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.inner.announced.initialized() && self.inner.lost().reason().is_none()
+    }
+
+    /// Returns how an accepted run of a session stands.
+    ///
+    /// # Errors
+    /// As [`crate::session::Sessions::state`].
+    pub async fn run_state(&self, session: &SessionRef, run: RunId) -> Result<RunState> {
+        self.inner.sessions.state(session, run).await
+    }
+
+    /// Asks for the end of a run, wherever it is. Its owner sees it within seconds; before the commit it counts, after it doesn't.
+    ///
+    /// # Errors
+    /// As [`crate::session::Sessions::cancel`].
+    pub async fn cancel_run(&self, session: &SessionRef, run: RunId) -> Result<()> {
+        self.inner.sessions.cancel(session, run).await.map(drop)
+    }
+
+    /// Finds the session of an accepted run by the run's id alone: looks into the queue, and then into each session of the agents.
+    ///
+    /// # Errors
+    /// `NotFound` with the code `run_missing`; `Store`.
+    pub async fn session_of_run(&self, run: RunId, agents: Option<&[AgentName]>) -> Result<SessionRef> {
+        let allowed = |session: &SessionRef| agents.is_none_or(|agents| agents.contains(&session.agent));
+        let sessions = &self.inner.sessions;
+        if let Some(place) = sessions.all_places().await?.into_iter().find(|place| place.run == run)
+            && let Ok(Some(queued)) = sessions.queued_at(place.session, run).await
+            && allowed(&queued.entry.session)
+        {
+            return Ok(queued.entry.session);
+        }
+        for (session, _) in sessions.list(None).await? {
+            if allowed(&session) && self.inner.store.size(&Key::Run(session.clone(), run)).await?.is_some() {
+                return Ok(session);
+            }
+        }
+        Err(Error::not_found(format!("there is no run {run}"))
+            .code("run_missing")
+            .hint("`landfall session log` lists the runs of a session"))
     }
 
     /// Makes this process unknown to others again. Call it after the last run; without it others have to notice that it has ended.
@@ -523,16 +646,17 @@ impl Inner {
     }
 
     /// Makes this process known to others, once, and keeps it known while it lives.
-    pub(crate) async fn announce(&self) -> Result<()> {
+    pub(crate) async fn announce(self: &Arc<Self>) -> Result<()> {
+        if self.replica.is_stopped() {
+            return Err(Error::conflict("this host was closed: other replicas don't know of it any more")
+                .code("host_closed")
+                .hint("make another"));
+        }
         self.announced
             .get_or_try_init(|| async {
                 self.replica.announce().await?;
-                let (replica, lost) = (Arc::clone(&self.replica), Arc::clone(&self.lost));
-                tokio::spawn(async move {
-                    let error = replica.keep_alive().await;
-                    tracing::error!(error = %error.chain(), "others take this process for dead; its guests are stopped");
-                    lost.cancel(CancelReason::Fenced);
-                });
+                // The task holds no host: it ends when that is dropped.
+                tokio::spawn(keep_known(Arc::downgrade(self), Arc::clone(&self.replica)));
                 Ok(())
             })
             .await
@@ -540,7 +664,17 @@ impl Inner {
     }
 
     pub(crate) fn lost(&self) -> Cancel {
-        self.lost.token()
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).token()
+    }
+
+    fn lose(&self, error: &Error) {
+        tracing::error!(error = %error.chain(), "others may take this process for dead; its guests are stopped");
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).cancel(CancelReason::Fenced);
+    }
+
+    fn is_back(&self) {
+        tracing::warn!("this process shows signs of life again");
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Canceller::new().0);
     }
 
     pub(crate) fn agent(&self, name: &AgentName) -> Result<&Agent> {
@@ -570,15 +704,6 @@ impl Inner {
             warm.clear();
         }
         warm.insert(session, (snapshot, self.store.clock().boot()));
-    }
-
-    pub(crate) fn settle_later(&self, held: Held, entry: QueueEntry, reason: String) {
-        let mut unsettled = self.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
-        unsettled.insert(entry.session.clone(), Unsettled { held, entry, reason });
-    }
-
-    pub(crate) fn unsettled(&self, session: &SessionRef) -> Option<Unsettled> {
-        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner).remove(session)
     }
 
     /// Returns the import that a checkpoint stands on.

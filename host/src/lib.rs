@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod component;
 pub mod config;
+pub mod drill;
 pub mod error;
 pub mod gc;
 pub mod host;
@@ -21,6 +22,7 @@ pub mod store;
 pub mod tick;
 pub mod trigger;
 pub mod turn;
+pub mod worker;
 pub mod workspace;
 
 pub use error::{Error, ErrorKind, Result};

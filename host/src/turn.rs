@@ -1,8 +1,11 @@
 //! The turn: the one file that knows the order of events. Each step calls one room; `ARCHITECTURE.md` has the table of what a crash leaves.
 
+mod accept;
 pub(crate) mod checkpoints;
 pub mod commits;
 pub(crate) mod compare;
+mod driving;
+mod lease;
 pub(crate) mod opening;
 mod record;
 mod repository;
@@ -12,9 +15,12 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::Mutex;
 
+use self::accept::Identified;
+pub(crate) use self::accept::{Submitted, Work};
+pub(crate) use self::driving::Driven;
+use self::lease::Leased;
 use crate::capability::repository::RepositoryService;
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
@@ -24,19 +30,20 @@ use crate::component::failure::GuestFailure;
 use crate::component::invoke::{self, Call, GuestRequest, Invoked};
 use crate::component::limits::GuestLimits;
 use crate::component::load::Loaded;
-use crate::config::{Agent, Limits, OnCrash};
+use crate::config::{Agent, Limits};
+use crate::drill::{self, Point};
 use crate::error::{Context as _, Error, ErrorKind, Result};
 use crate::host::Inner;
-use crate::id::{CommitId, PackId, RunId, SessionRef, sha256};
+use crate::id::{CommitId, PackId, SessionRef};
 use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
 use crate::repository::commit::Identity;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
-use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, ATTEMPTS_DEFAULT, AttachmentRef, Choice, QueueEntry};
-use crate::session::record::{Input, RunRecord};
-use crate::session::{Acquired, Held, Sessions};
+use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, Choice};
+use crate::session::record::RunRecord;
+use crate::session::{Held, Origin, Sessions, Snapshot};
 use crate::store::Store;
-use crate::trigger::{Busy, PinChoice, RunEvent, SharedWatch, Step, Trigger, TurnRequest};
+use crate::trigger::{NoWatch, RunEvent, SharedWatch, Step, Trigger, TurnRequest};
 use crate::workspace::capture::capture;
 use crate::workspace::page::{Home, Root};
 use crate::workspace::source::{Sink, Source};
@@ -52,27 +59,13 @@ const PARAMS_BYTES: usize = 8 << 10;
 const ATTACHMENTS_BYTES: u64 = 8 << 20;
 
 /// Runs one turn, from the request to the commit.
-pub(crate) async fn run(host: &Inner, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
+pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
     let agent = host.agent(&request.agent)?.clone();
     check(&request, &agent.limits)?;
-    // What this run asks of the store is counted apart from what others ask.
-    let store = host.store.metered();
-    let turn = Turn {
-        host,
-        agent,
-        session: SessionRef { agent: request.agent.clone(), session: request.session.clone() },
-        sessions: host.sessions.through(store.clone()),
-        reader: host.reader.through(store.clone()),
-        store,
-        watch,
-        cancel,
-    };
+    let turn = Turn::new(host, agent, request.session_ref(), watch, cancel);
 
     // Before anything is written: a component that can't run makes no session.
-    turn.step(Step::Loading);
-    let component = host.engine.load(&turn.agent.component).await?;
-    let grants = Grants::own(request.agent.clone());
-    component.check_granted(&grants)?;
+    let (component, grants) = turn.load().await?;
 
     // 1. Accept: from here on the run is known to every replica.
     let run = match turn.identify(&request).await? {
@@ -80,19 +73,37 @@ pub(crate) async fn run(host: &Inner, request: TurnRequest, watch: SharedWatch, 
         Identified::Ended(record) => return Ok(*record),
     };
     host.announce().await?;
-    let entry = turn.accept(run, &request).await?;
+    let busy = request.busy;
+    let work = turn.accept(run, None, request).await?;
     turn.watch.event(RunEvent::Accepted { run });
 
     // 2. Lease: the epoch rises, and every run before is fenced.
-    let held = match turn.lease(&entry, request.busy).await? {
+    let held = match turn.lease(&work, busy, &component, &grants).await? {
         Leased::Held(held) => held,
         Leased::Ended(record) => return Ok(*record),
     };
-    turn.execute(held, entry, request, &component, grants).await
+    turn.execute(held, work, &component, grants).await
+}
+
+/// Accepts a run that any replica may drive: step 1. When this returns the run is known to every one of them.
+pub(crate) async fn submit(host: &Arc<Inner>, request: TurnRequest) -> Result<Submitted> {
+    let agent = host.agent(&request.agent)?.clone();
+    check(&request, &agent.limits)?;
+    let turn = Turn::new(host, agent, request.session_ref(), Arc::new(NoWatch), Cancel::never());
+    turn.load().await?;
+    turn.submit(request).await
+}
+
+/// Drives an accepted run to its end: steps 2 to 10. `known` is the session's head where it was just read.
+pub(crate) async fn drive(host: &Arc<Inner>, work: Work, known: Option<Snapshot>, watch: SharedWatch, cancel: Cancel) -> Result<Driven> {
+    let agent = host.agent(&work.entry.session.agent)?.clone();
+    let turn = Turn::new(host, agent, work.entry.session.clone(), watch, cancel);
+    let (component, grants) = turn.load().await?;
+    turn.drive(work, known, &component, &grants).await
 }
 
 struct Turn<'h> {
-    host: &'h Inner,
+    host: &'h Arc<Inner>,
     agent: Agent,
     session: SessionRef,
     store: Store,
@@ -102,14 +113,22 @@ struct Turn<'h> {
     cancel: Cancel,
 }
 
-enum Identified {
-    New(RunId),
-    Ended(Box<RunRecord>),
-}
+impl<'h> Turn<'h> {
+    fn new(host: &'h Arc<Inner>, agent: Agent, session: SessionRef, watch: SharedWatch, cancel: Cancel) -> Self {
+        // What this run asks of the store is counted apart from what others ask.
+        let store = host.store.metered();
+        let (sessions, reader) = (host.sessions.through(store.clone()), host.reader.through(store.clone()));
+        Self { host, agent, session, store, sessions, reader, watch, cancel }
+    }
 
-enum Leased {
-    Held(Box<Held>),
-    Ended(Box<RunRecord>),
+    /// Loads the component and compares its imports with what the agent is granted.
+    async fn load(&self) -> Result<(Arc<Loaded>, Grants)> {
+        self.step(Step::Loading);
+        let component = self.host.engine.load(&self.agent.component).await?;
+        let grants = Grants::own(self.session.agent.clone());
+        component.check_granted(&grants)?;
+        Ok((component, grants))
+    }
 }
 
 /// What a turn stands on.
@@ -127,130 +146,11 @@ impl Turn<'_> {
         self.watch.event(RunEvent::Step(step));
     }
 
-    /// Gives the run its id. The same key on the same session is the same run: an ended one gives its record again.
-    async fn identify(&self, request: &TurnRequest) -> Result<Identified> {
-        let Some(key) = &request.key else { return Ok(Identified::New(self.host.new_run_id())) };
-        let incarnation =
-            self.sessions.load(&self.session).await?.filter(|snapshot| snapshot.head.is_open()).map(|snapshot| snapshot.head.incarnation);
-        let Some(incarnation) = incarnation else {
-            // The first turn makes the incarnation; a repeat of it meets the session that it made.
-            return Ok(Identified::New(self.host.new_run_id()));
-        };
-        let identity = serde_json::to_vec(&(&self.session, incarnation, key))
-            .map_err(|error| Error::internal("a key can't be encoded").source(error))?;
-        let run = RunId::derived(sha256(&identity));
-        match self.sessions.record(&self.session, run).await {
-            Ok(record) if record.input.as_ref().is_some_and(|input| input.digest == sha256(request.input.as_bytes())) => {
-                Ok(Identified::Ended(Box::new(record)))
-            }
-            Ok(_) => Err(Error::conflict(format!("the key {key:?} was used on session {} with another input", self.session))
-                .code("key_reused")
-                .hint("use another key for another input")),
-            Err(error) if matches!(error.stable_code(), "run_missing" | "run_not_done") => Ok(Identified::New(run)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes the queue entry; long inputs and attachments are stored first.
-    async fn accept(&self, run: RunId, request: &TurnRequest) -> Result<QueueEntry> {
-        let input = Input::of(&request.input);
-        if input.inline.is_none() {
-            self.sessions.put_input(&self.session, Bytes::from(request.input.clone())).await?;
-        }
-        let mut attachments = Vec::with_capacity(request.attachments.len());
-        for file in &request.attachments {
-            let digest = self.sessions.put_input(&self.session, file.bytes.clone()).await?;
-            let size = file.bytes.len() as u64;
-            attachments.push(AttachmentRef { name: file.name.clone(), media_type: file.media_type.clone(), digest, size });
-        }
-        let entry = QueueEntry {
-            run,
-            session: self.session.clone(),
-            incarnation: None,
-            input,
-            attachments,
-            trigger: request.trigger.clone(),
-            choice: request.choice.as_ref().map(|choice| match choice {
-                PinChoice::Commit(commit) => Choice::Commit(*commit),
-                PinChoice::Branch(branch) => Choice::Branch(branch.clone()),
-            }),
-            args: request.args.clone(),
-            params: request.params.clone(),
-            on_crash: match self.agent.on_crash {
-                OnCrash::Retry => crate::session::queue::OnCrash::Retry(ATTEMPTS_DEFAULT),
-                OnCrash::Fail => crate::session::queue::OnCrash::Fail,
-            },
-            attempts: 0,
-            origin: request.origin,
-            owner: self.sessions.owner().clone(),
-            created: self.store.clock().now(),
-        };
-        self.sessions.enqueue(&entry).await?;
-        Ok(entry)
-    }
-
-    /// Takes the lease; runs whose process died are settled first.
-    async fn lease(&self, entry: &QueueEntry, busy: Busy) -> Result<Leased> {
-        if let Some(mut left) = self.host.unsettled(&self.session) {
-            let reason = format!("its commit failed: {}", left.reason);
-            if let Err(error) = self.sessions.abandon(&mut left.held, Some(&left.entry), &reason).await
-                && error.stable_code() != "fenced"
-            {
-                self.host.settle_later(left.held, left.entry, left.reason);
-                let _ = self.sessions.dequeue(&self.session, entry.run).await;
-                return Err(error.context(format!("settling an earlier run of session {}", self.session)));
-            }
-        }
-        let mut known = self.host.warm(&self.session);
-        loop {
-            let mut acquired = self.sessions.acquire(&self.session, entry.run, known.take()).await;
-            if let (Ok(Acquired::Busy(_)), Busy::Wait) = (&acquired, busy) {
-                self.step(Step::Waiting);
-                let waiting = self.sessions.acquire_in_order(&self.session, entry.run, None, |lease| {
-                    let text = format!("session {} is busy with run {} on {}", self.session, lease.run, lease.owner.replica);
-                    self.watch.event(RunEvent::Warning(text));
-                });
-                acquired = tokio::select! {
-                    acquired = waiting => acquired,
-                    _ = self.cancel.cancelled() => {
-                        self.sessions.dequeue(&self.session, entry.run).await?;
-                        return Err(Error::cancelled(format!("run {} was cancelled while it waited", entry.run)));
-                    }
-                };
-            }
-            match acquired {
-                Ok(Acquired::Held(held)) => return Ok(Leased::Held(held)),
-                Ok(Acquired::Ended(record)) => return Ok(Leased::Ended(record)),
-                Ok(Acquired::Busy(lease)) => {
-                    self.sessions.dequeue(&self.session, entry.run).await?;
-                    return Err(crate::session::head::Refusal::Busy(lease).into_error(&self.session));
-                }
-                Ok(Acquired::Settle(mut lost, lost_entry)) => {
-                    // Nobody waits for it any more: a command's run is run by nobody else, and a server's goes on where servers run.
-                    let text = format!("run {} was cut off when its process ended; it is recorded as failed", lost.run());
-                    self.watch.event(RunEvent::Warning(text));
-                    self.sessions.abandon(&mut lost, lost_entry.as_deref(), "its process ended before it did").await?;
-                }
-                Err(error) => {
-                    // Nothing runs; an entry that can't be deleted now is swept later.
-                    let _ = self.sessions.dequeue(&self.session, entry.run).await;
-                    return Err(error);
-                }
-            }
-        }
-    }
-
     /// Steps 3 to 10, under a lease.
-    async fn execute(
-        &self,
-        held: Box<Held>,
-        entry: QueueEntry,
-        request: TurnRequest,
-        component: &Loaded,
-        grants: Grants,
-    ) -> Result<RunRecord> {
+    async fn execute(&self, held: Box<Held>, work: Work, component: &Loaded, grants: Grants) -> Result<RunRecord> {
+        let entry = work.entry.clone();
         let held = Arc::new(Mutex::new(*held));
-        let attempt = self.attempt(&held, request, component, grants).await;
+        let attempt = self.attempt(&held, work, component, grants).await;
         let mut held = Arc::try_unwrap(held).map_err(|_| Error::internal("a capability outlived its guest"))?.into_inner();
         let error = match attempt {
             Ok(Attempt::Ended(record, packs)) => {
@@ -260,12 +160,9 @@ impl Turn<'_> {
                         self.host.keep_warm(self.session.clone(), committed.snapshot);
                         return Ok(committed.record);
                     }
-                    Err(error) if matches!(error.stable_code(), "fenced" | "outcome_unknown") => return Err(error),
-                    Err(error) => {
-                        // Its record may be there already. So the run can't be forgotten; it has to end, now or before the next.
-                        self.host.settle_later(held, entry, error.chain());
-                        return Err(error);
-                    }
+                    // Its record may be there already, so the run can't be forgotten: its lease stays, and whoever comes next on the session
+                    // (this very process, too) takes it over and settles the run first.
+                    Err(error) => return Err(error),
                 }
             }
             Ok(Attempt::GivenBack(CancelReason::Shutdown)) => {
@@ -277,6 +174,9 @@ impl Turn<'_> {
                     .code("fenced")
                     .hint("another replica goes on with the session: look at it again, then repeat"));
             }
+            Err(error) if entry.origin == Origin::Server || held.head.is_cancelled(entry.run) => {
+                return self.end_or_repeat(held, &entry, error).await;
+            }
             Err(error) => error,
         };
         // Nothing was written: the session is as if the run had never been.
@@ -287,10 +187,13 @@ impl Turn<'_> {
     }
 
     /// Steps 3 to 7: all that may be repeated.
-    async fn attempt(&self, held: &Arc<Mutex<Held>>, request: TurnRequest, component: &Loaded, grants: Grants) -> Result<Attempt> {
+    async fn attempt(&self, held: &Arc<Mutex<Held>>, work: Work, component: &Loaded, grants: Grants) -> Result<Attempt> {
+        let Work { entry, input, attachments, .. } = work;
+        drill::pass(Point::OpenBefore);
         // 3. Open the checkpoint; the first turn resolves and imports the pin.
         let before = held.lock().await.checkpoint().cloned();
-        let base = self.open(before, request.choice.as_ref()).await?;
+        let base = self.open(before, entry.choice.as_ref()).await?;
+        drill::pass(Point::OpenAfter);
         let view: Arc<dyn Source> = Arc::new(self.reader.view());
         let workspace = self.workspace(&view, &base);
         let git = repository::GitRoot::new(base.git());
@@ -302,23 +205,22 @@ impl Turn<'_> {
             (held.turn(), held.attempt, held.run())
         };
         let events = Arc::new(watching::Watching::new(Arc::clone(&self.watch), self.host.mask.clone(), self.agent.limits.log));
-        let mut record = self.sessions.new_record(&*held.lock().await, request.trigger.clone(), request.origin);
+        let mut record = self.sessions.new_record(&*held.lock().await, entry.trigger.clone(), entry.origin);
         let guest_request = GuestRequest {
             run,
             session: self.session.session.to_string(),
             turn,
             attempt,
-            trigger: match &request.trigger {
+            trigger: match &entry.trigger {
                 Trigger::Manual => invoke::Trigger::Manual,
                 Trigger::Schedule { schedule, tick } => invoke::Trigger::Schedule { schedule: schedule.clone(), due: *tick },
             },
-            input: request.input.clone(),
-            attachments: request
-                .attachments
+            input,
+            attachments: attachments
                 .into_iter()
                 .map(|file| invoke::Attachment { name: file.name, media_type: Some(file.media_type), content: file.bytes })
                 .collect(),
-            params: request.params.clone(),
+            params: entry.params.clone(),
         };
         let call = Call {
             request: guest_request,
@@ -336,7 +238,7 @@ impl Turn<'_> {
             repository: base.pin.clone().map(|pin| self.repository(pin, &git, &view)),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
-            args: request.args.unwrap_or_else(|| self.agent.args.clone()),
+            args: entry.args.clone().unwrap_or_else(|| self.agent.args.clone()),
             env: self.agent.env.clone().into_iter().collect(),
             limits: GuestLimits {
                 memory: self.agent.limits.memory,
@@ -347,7 +249,9 @@ impl Turn<'_> {
             },
             grants,
         };
+        drill::pass(Point::InstantiateBefore);
         let invoked = self.invoke(held, component, call).await?;
+        drill::pass(Point::RunAfter);
         if let Err(GuestFailure::Cancelled(reason @ (CancelReason::Shutdown | CancelReason::Fenced))) = &invoked.result {
             return Ok(Attempt::GivenBack(*reason));
         }
@@ -362,11 +266,14 @@ impl Turn<'_> {
             (Err(_), None) => Some(self.workspace(&view, &base)),
             (Err(_), Some(_)) => None,
         };
+        drill::pass(Point::CaptureBefore);
         let roots = match &workspace {
             Some(workspace) => Some(capture_roots(workspace, &mut writer).await?),
             None => None,
         };
-        record.input = Some(Input::of(&request.input));
+        drill::pass(Point::CaptureAfter);
+        record.input = Some(entry.input.clone());
+        record.request = Some(entry.request()?);
         record.component = Some(component.digest());
         record.pin = base.pin.clone();
         record::describe(&mut record, &invoked, &self.host.mask);
@@ -422,7 +329,7 @@ impl Turn<'_> {
     }
 
     /// Opens what the turn stands on. Only a session's first turn asks the remote.
-    async fn open(&self, checkpoint: Option<Checkpoint>, choice: Option<&PinChoice>) -> Result<Base> {
+    async fn open(&self, checkpoint: Option<Checkpoint>, choice: Option<&Choice>) -> Result<Base> {
         let access = self.host.repository(&self.session.agent)?;
         if let Some(checkpoint) = checkpoint {
             let pin = checkpoint.root.pin.clone();
@@ -460,8 +367,8 @@ impl Turn<'_> {
         };
         let branch = repository.branch.as_deref().map(BranchName::parse).transpose()?;
         let revision = match choice {
-            Some(PinChoice::Commit(commit)) => Revision::Commit(CommitId::clone(commit), branch.clone()),
-            Some(PinChoice::Branch(branch)) => Revision::Branch(BranchName::parse(branch)?),
+            Some(Choice::Commit(commit)) => Revision::Commit(CommitId::clone(commit), branch.clone()),
+            Some(Choice::Branch(branch)) => Revision::Branch(BranchName::parse(branch)?),
             None => branch.clone().map_or(Revision::Default, Revision::Branch),
         };
         let url = access.url.clone();
@@ -587,6 +494,10 @@ fn check(request: &TurnRequest, limits: &Limits) -> Result<()> {
         }
         if !names.insert(name) {
             return Err(Error::usage(format!("two attachments are named {name:?}")));
+        }
+        let kind = &file.media_type;
+        if kind.is_empty() || kind.len() > ATTACHMENT_NAME_MAX || kind.chars().any(char::is_control) {
+            return Err(Error::usage(format!("{kind:?} is no media type: 1 to {ATTACHMENT_NAME_MAX} bytes, no control characters")));
         }
     }
     Ok(())

@@ -1,5 +1,8 @@
 //! What a crash leaves at each step of a turn, and who goes on.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use landfall::ErrorKind;
 use landfall::session::replica::LEASE;
 use landfall::session::{Acquired, Held, Origin, QueueEntry, RunRecord, Status, Trigger};
@@ -230,4 +233,112 @@ async fn a_stopped_process_hands_its_leases_over_at_once() {
     one.replica.stop().await.unwrap();
     let Acquired::Held(theirs) = acquire(&two, 2).await else { panic!() };
     assert_eq!(theirs.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_process_takes_over_what_it_has_dropped_itself() {
+    let (one, two) = two().await;
+    // The store fails when the lease is to be given back, or the run's task is dropped: nobody else would ever take a living process for dead.
+    drop(held(&one, 2).await);
+    assert!(matches!(acquire(&two, 3).await, Acquired::Busy(_)));
+    let Acquired::Settle(lost, Some(entry)) = acquire(&one, 3).await else { panic!() };
+    assert_eq!((lost.run(), lost.attempt, entry.run), (run(2), 2, run(2)));
+    // What is being worked at isn't lost.
+    assert!(matches!(acquire(&one, 3).await, Acquired::Busy(_)));
+}
+
+#[tokio::test]
+async fn a_replica_that_comes_back_after_its_session_was_deleted_and_made_again_changes_nothing() {
+    let (one, two) = two().await;
+    let mut mine = held(&one, 2).await;
+    let (mut theirs, entry) = take_over(&two, &one, 2).await;
+    two.sessions.abandon(&mut theirs, entry.as_ref(), "its process is silent").await.unwrap();
+    two.sessions.delete(&session("s")).await.unwrap();
+    commit(&one, &mut mine, 66).await.unwrap_err();
+    let mut again = held(&two, 7).await;
+    commit(&two, &mut again, 7).await.unwrap();
+    let before = two.sessions.get(&session("s")).await.unwrap().head;
+    for _ in 0..2 {
+        assert_eq!(commit(&one, &mut mine, 66).await.unwrap_err().stable_code(), "fenced");
+    }
+    assert_eq!(two.sessions.get(&session("s")).await.unwrap().head, before);
+    assert_eq!((before.seq, before.checkpoint), (1, Some(checkpoint(7))));
+}
+
+#[tokio::test]
+async fn a_run_that_was_accepted_for_a_deleted_session_never_runs() {
+    let (one, two) = two().await;
+    let known = one.sessions.ensure(&session("s")).await.unwrap();
+    let mut accepted = entry(&one, "s", 5);
+    accepted.incarnation = Some(known.head.incarnation);
+    one.sessions.enqueue(&accepted).await.unwrap();
+    two.sessions.delete(&session("s")).await.unwrap();
+    assert_eq!(two.sessions.acquire_for(&accepted, None).await.unwrap_err().stable_code(), "session_deleted");
+    assert!(two.sessions.load(&session("s")).await.unwrap().is_some_and(|found| !found.head.is_open()), "it came back");
+    two.sessions.ensure(&session("s")).await.unwrap();
+    let error = two.sessions.acquire_for(&accepted, Some(known)).await.unwrap_err();
+    assert_eq!(error.stable_code(), "session_deleted", "the new session isn't the one that it was accepted for");
+}
+
+#[tokio::test]
+async fn a_definite_error_after_an_unknown_one_is_still_unknown() {
+    let (one, _) = two().await;
+    let mut mine = held(&one, 2).await;
+    // The first try may still be on its way when the second one meets a full disk.
+    one.faults.next("/runs/", Fault::Fail409);
+    one.faults.after("/runs/", 0, 1, Fault::Full);
+    let error = commit(&one, &mut mine, 2).await.unwrap_err();
+    assert_eq!(error.stable_code(), "outcome_unknown", "{error:?}");
+}
+
+#[tokio::test]
+async fn two_replicas_of_one_name_and_clocks_that_are_hours_off_are_no_danger() {
+    let world = World::default();
+    let members = [world.member("same").await, world.member("same").await, world.member("same").await];
+    members[1].clock.advance(Duration::from_secs(2 * 3600));
+    members[2].clock.advance(Duration::from_secs(4 * 3600));
+    let first = held(&members[1], 1).await;
+    assert!(matches!(acquire(&members[0], 2).await, Acquired::Busy(_)));
+    assert!(matches!(acquire(&members[2], 2).await, Acquired::Busy(_)));
+    let mut first = first;
+    commit(&members[1], &mut first, 1).await.unwrap();
+    for (n, member) in members.iter().enumerate() {
+        let mut turn = held(member, 10 + n as u64).await;
+        commit(member, &mut turn, 2).await.unwrap();
+    }
+    assert_eq!(members[0].sessions.get(&session("s")).await.unwrap().head.turn, 4);
+}
+
+#[tokio::test]
+async fn what_a_dead_replica_left_of_itself_is_swept_and_a_sleeper_comes_back() {
+    let world = World::default();
+    let (one, two) = (world.member("one").await, world.member("two").await);
+    assert_eq!(two.replica.sweep().await.unwrap(), 0, "it may be alive");
+    two.clock.advance(LEASE);
+    assert_eq!(two.replica.sweep().await.unwrap(), 1);
+    assert!(two.replica.is_gone(one.sessions.owner()).await.unwrap());
+    assert_eq!(one.replica.renew().await.unwrap_err().stable_code(), "replica_gone");
+    one.replica.revive().await.unwrap();
+    assert!(!two.replica.is_gone(one.sessions.owner()).await.unwrap());
+    one.replica.stop().await.unwrap();
+    one.replica.revive().await.unwrap();
+    assert!(two.replica.is_gone(one.sessions.owner()).await.unwrap(), "one that was stopped stays unknown");
+}
+
+#[tokio::test]
+async fn a_store_without_conditional_writes_takes_one_replica_only() {
+    let world = World::default();
+    let start = |name: &'static str| {
+        let clock = Arc::new(landfall_tests::clocks::ManualClock::new(0));
+        let weak = landfall::store::Abilities { conditional_update: false, ..landfall::store::Abilities::ALL };
+        let store =
+            landfall::store::Store::with_backend(Arc::clone(&world.objects), "", weak, clock, Arc::new(landfall::random::SystemRandom));
+        landfall::session::Replica::start(store, name.parse().unwrap(), None, None)
+    };
+    let first = start("one").await.unwrap();
+    let error = start("two").await.unwrap_err();
+    assert_eq!(error.stable_code(), "store_unconditional");
+    assert!(error.chain().contains("replica one"), "{error:?}");
+    first.stop().await.unwrap();
+    start("two").await.unwrap();
 }

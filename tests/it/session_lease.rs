@@ -178,7 +178,7 @@ async fn an_ended_run_is_answered_with_its_record() {
     member.sessions.enqueue(&waiting).await.unwrap();
     let mut other = waiting.clone();
     other.input = landfall::session::record::Input::of("something else");
-    assert_eq!(member.sessions.enqueue(&other).await.unwrap_err().stable_code(), "run_differs");
+    assert_eq!(member.sessions.enqueue(&other).await.unwrap_err().stable_code(), "key_reused");
     let error = member.sessions.record(&session("s"), run(2)).await.unwrap_err();
     assert_eq!(error.stable_code(), "run_not_done");
     assert!(error.message().contains(&checkpoint(1).id.to_string()), "{error:?}");
@@ -190,6 +190,9 @@ async fn changes_by_others_are_no_lost_lease() {
     let (one, two) = (world.member("one").await, world.member("two").await);
     turn(&one, "s", 1).await;
     let mut mine = held(&one, "s", 2).await;
+    for n in [55, 56] {
+        one.sessions.enqueue(&entry(&one, "s", n)).await.unwrap();
+    }
     // Others change the head while the turn runs.
     two.sessions.cancel(&session("s"), run(55)).await.unwrap();
     one.sessions.save(&mut mine, "half", &checkpoint(7)).await.unwrap();

@@ -57,8 +57,13 @@ pub(crate) enum Command {
     Policy(Policy),
     /// Free what no checkpoint needs any more
     Gc(Gc),
+    /// Serve HTTP, and drive accepted runs: one of any number of replicas on the store
+    Serve(Serve),
+    /// Make tokens for the server
+    #[command(subcommand)]
+    Token(Token),
     /// Check the store: reachable, conditional writes and checksums enforced
-    Doctor,
+    Doctor(Doctor),
 }
 
 #[derive(Subcommand, Debug)]
@@ -120,6 +125,45 @@ pub(crate) struct Init {
     /// The folder to write it in
     #[arg(default_value = ".")]
     pub(crate) folder: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Kill replicas in the middle of turns, let others go on, and check what is in the store: below a scratch prefix of it, which is deleted
+    #[arg(long)]
+    pub(crate) restart_matrix: bool,
+    /// The agent whose turns are cut off; they are repeated, so choose one that may be [default: the config's only one]
+    #[arg(long, requires = "restart_matrix")]
+    pub(crate) agent: Option<String>,
+    /// What it gets as its input
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "restart_matrix")]
+    pub(crate) input: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Where to listen, instead of the config's [server] listen [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// This replica's name, instead of the config's [default: the machine's]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// How long it may be silent before others take its runs over, instead of the config's [default: 60s]
+    #[arg(long, value_name = "SPAN", value_parser = landfall::config::parse_span)]
+    pub(crate) lease: Option<std::time::Duration>,
+    /// Time between two listings of the queue, instead of the config's [default: 2s]
+    #[arg(long, value_name = "SPAN", value_parser = landfall::config::parse_span)]
+    pub(crate) poll: Option<std::time::Duration>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Token {
+    /// Make one: it is printed once, with the config section that knows its digest
+    New {
+        /// What it is called in the config
+        #[arg(default_value = "default")]
+        name: String,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -44,6 +44,13 @@ pub(crate) enum Needs {
 
 /// Reads the config, the store's settings and the credentials; takes the credentials out of the process's environment.
 pub(crate) fn read(global: &Global, needs: Needs) -> anyhow::Result<Environment> {
+    // Only a build for tests has drills.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    if landfall::drill::COMPILED
+        && let Ok(orders) = std::env::var("LANDFALL_DRILL")
+    {
+        landfall::drill::arm(&orders)?;
+    }
     let here = std::env::current_dir().context("finding the current folder")?;
     let file = match &global.config {
         _ if needs == Needs::Nothing => None,

@@ -6,6 +6,7 @@ mod environment;
 mod exit;
 mod output;
 mod progress;
+mod server;
 mod setup;
 
 use std::process::ExitCode;

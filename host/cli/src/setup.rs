@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use landfall::clock::SystemClock;
-use landfall::host::Host;
+use landfall::host::{Host, HostBuilder};
 use landfall::random::SystemRandom;
 use landfall::store::Store;
 
@@ -39,14 +39,19 @@ pub(crate) async fn store(global: &Global, environment: &Environment, create: bo
 }
 
 /// Makes the host. `create`: whether a missing store is made.
-pub(crate) async fn host(global: &Global, mut environment: Environment, create: bool) -> landfall::Result<Host> {
+pub(crate) async fn host(global: &Global, environment: Environment, create: bool) -> landfall::Result<Host> {
+    builder(global, environment, create).await?.build()
+}
+
+/// Begins the host, for those who have more to say of it.
+pub(crate) async fn builder(global: &Global, mut environment: Environment, create: bool) -> landfall::Result<HostBuilder> {
     let store = store(global, &environment, create).await?;
     let cache = cache_dir(global, &environment);
     let mut builder = Host::builder(store, std::mem::take(&mut environment.config)).cache_dir(cache).broad_token(environment.broad_token);
     for (name, secret) in environment.secrets {
         builder = builder.secret(name, secret);
     }
-    builder.build()
+    Ok(builder)
 }
 
 /// Returns the folder of the caches.

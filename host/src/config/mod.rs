@@ -2,6 +2,7 @@
 
 mod egress;
 mod parse;
+mod server;
 mod units;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use parse::nearest;
+pub use server::{DEFAULT_PORT, Scope, Server, Token};
 pub use units::{parse_bytes, parse_span};
 
 use crate::error::{Error, Result};
@@ -30,6 +32,8 @@ pub struct Config {
     pub policy: Option<Policy>,
     /// How much of a session's history collections keep.
     pub retention: crate::gc::Retention,
+    /// How `landfall serve` listens and works.
+    pub server: Server,
 }
 
 /// One agent.

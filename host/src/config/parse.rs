@@ -28,6 +28,8 @@ struct RawConfig {
     policy: Option<RawPolicy>,
     #[serde(default)]
     retention: RawRetention,
+    #[serde(default)]
+    server: super::server::RawServer,
 }
 
 #[derive(Deserialize, Default)]
@@ -187,7 +189,8 @@ pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {
         keep_last: raw.retention.keep_last.unwrap_or(kept.keep_last),
         keep_days: raw.retention.keep_days.unwrap_or(kept.keep_days),
     };
-    Ok(Config { store: raw.store.url, agents, credentials, policy, retention })
+    let server = super::server::server(&at, &raw.server, &agents)?;
+    Ok(Config { store: raw.store.url, agents, credentials, policy, retention, server })
 }
 
 pub(super) fn parse_policy(name: &str, text: &str) -> Result<Policy> {

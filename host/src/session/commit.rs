@@ -8,6 +8,7 @@ use super::queue::QueueEntry;
 use super::record::{Failure, Origin, Previous, RunRecord, Status, Trigger, Usage};
 use super::sessions::{ROUNDS, Sessions, Snapshot, contended};
 use crate::checkpoint::root::Checkpoint;
+use crate::drill::{self, Point, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::PackId;
 use crate::store::Key;
@@ -39,6 +40,7 @@ impl Sessions {
             trigger,
             origin,
             input: None,
+            request: None,
             output: None,
             before: head.checkpoint.clone(),
             after: head.checkpoint.clone(),
@@ -77,11 +79,14 @@ impl Sessions {
         let session = held.session().clone();
         record.ended.get_or_insert_with(|| self.store.clock().now());
         loop {
+            drill::pass(Point::RecordBefore);
             let written = self.write_record(held, &record).await?;
+            drill::pass(Point::RecordAfter);
             let checkpoint = record.after.clone();
             let restored = held.restored.clone();
             let end = End { status: record.status, record: written.digest(), checkpoint, packs: packs.to_vec(), restored };
             held.claimed = Some(written);
+            drill::pass(Point::CommitBefore);
             match self.change(held, |head, proof| head.end(proof, &end)).await? {
                 Ok(()) => break,
                 Err(Refusal::Ended(recent)) if recent.epoch == held.epoch() && recent.record == end.record => {
@@ -92,9 +97,11 @@ impl Sessions {
                 Err(refusal) => return Err(refusal.into_error(&session)),
             }
         }
+        drill::pass(Point::CommitAfter);
         if let Err(error) = self.dequeue(&session, record.run).await {
             tracing::warn!(run = %record.run, error = %error.chain(), "a queue entry was left over; the next sweep deletes it");
         }
+        drill::pass(Point::CleanAfter);
         Ok(Committed { snapshot: Snapshot { head: held.head.clone(), version: held.version.clone() }, record })
     }
 
@@ -106,6 +113,7 @@ impl Sessions {
         let (trigger, origin) = entry.map_or((Trigger::Manual, Origin::Server), |entry| (entry.trigger.clone(), entry.origin));
         let mut record = self.new_record(held, trigger, origin);
         record.input = entry.map(|entry| entry.input.clone());
+        record.request = entry.map(QueueEntry::request).transpose()?;
         record.status = Status::Failed;
         record.failure = Some(Failure::new("abandoned", message));
         record.workspace_rolled_back = true;
@@ -129,6 +137,10 @@ impl Sessions {
                     }
                 },
             };
+            if drill::disabled(Safeguard::RecordFence) {
+                expected = Some(found.version);
+                continue;
+            }
             if found.value.incarnation == held.proof.incarnation && found.value.epoch > held.epoch() {
                 return Err(Refusal::Fenced(found.value.epoch).into_error(held.session()));
             }

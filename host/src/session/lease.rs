@@ -3,12 +3,14 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::at_work::Mark;
 use super::head::{Claim, Head, Kept, Lease, Proof, Refusal};
 use super::queue::QueueEntry;
 use super::record::{Origin, RunRecord, Trigger};
 use super::sessions::{ROUNDS, Sessions, Snapshot, Wrote, contended};
 use crate::checkpoint::root::Checkpoint;
 use crate::clock::UnixNanos;
+use crate::drill::{self, Point, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::{RunId, SessionRef};
 use crate::store::cas::{Created, Replaced, Version};
@@ -31,6 +33,8 @@ pub struct Held {
     pub(super) started: UnixNanos,
     /// Older checkpoints that the run has gone back to: its commit needs them to be kept still.
     pub(super) restored: Vec<Kept>,
+    /// Says to this process that the lease isn't lost.
+    pub(super) _mark: Mark,
 }
 
 impl Held {
@@ -93,6 +97,19 @@ impl Sessions {
     /// # Errors
     /// `Conflict` after too many changes by others; as [`Sessions::load`].
     pub async fn acquire(&self, session: &SessionRef, run: RunId, known: Option<Snapshot>) -> Result<Acquired> {
+        self.acquire_of(session, run, None, known).await
+    }
+
+    /// Takes the lease for an accepted run, as [`Sessions::acquire`]. A run that was accepted for a session that has been deleted since never runs,
+    /// whatever has its name now.
+    ///
+    /// # Errors
+    /// As [`Sessions::acquire`]; `NotFound` with the code `session_deleted`.
+    pub async fn acquire_for(&self, entry: &QueueEntry, known: Option<Snapshot>) -> Result<Acquired> {
+        self.acquire_of(&entry.session, entry.run, entry.incarnation, known).await
+    }
+
+    async fn acquire_of(&self, session: &SessionRef, run: RunId, of: Option<Nonce>, known: Option<Snapshot>) -> Result<Acquired> {
         let mut current = match known {
             Some(snapshot) => Some(snapshot),
             None => self.load(session).await?,
@@ -100,6 +117,10 @@ impl Sessions {
         let mut claim = Claim { owner: self.owner().clone(), run, over: None };
         for round in 0..ROUNDS {
             let (base, version) = match &current {
+                Some(Snapshot { head, .. }) if of.is_some_and(|of| of != head.incarnation) || (of.is_some() && !head.is_open()) => {
+                    return Err(Refusal::Deleted.into_error(session).context(format!("run {run} was accepted for a session that is gone")));
+                }
+                None if of.is_some() => return Err(Refusal::Deleted.into_error(session)),
                 Some(Snapshot { head, version }) if head.is_open() => (head.clone(), Some(version)),
                 Some(Snapshot { head, version }) => {
                     (self.fresh(|incarnation, now| head.renewed(incarnation, now), session)?, Some(version))
@@ -108,16 +129,25 @@ impl Sessions {
             };
             let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned().unwrap_or_default();
             match base.settle(&settled).acquire(&claim) {
-                Ok(next) => match self.write(session, version, &next).await? {
-                    Wrote::Done(version) => {
-                        self.forget_settled(session, &settled);
-                        return self.taken(next, version, &claim, run).await;
+                Ok(next) => {
+                    let mark = self.at_work.mark(session, claim.run);
+                    drill::pass(Point::LeaseBefore);
+                    match self.write(session, version, &next).await? {
+                        Wrote::Done(version) => {
+                            drill::pass(Point::LeaseAfter);
+                            self.forget_settled(session, &settled);
+                            return self.taken(Snapshot { head: next, version }, &claim, run, of, mark).await;
+                        }
+                        Wrote::Changed(found) => current = found.map(|found| *found),
                     }
-                    Wrote::Changed(found) => current = found.map(|found| *found),
-                },
-                Err(Refusal::Ended(recent)) => return Ok(Acquired::Ended(Box::new(self.record_of(&base, &recent).await?))),
+                }
+                Err(Refusal::Ended(recent)) if recent.run == run => {
+                    return Ok(Acquired::Ended(Box::new(self.record_of(&base, &recent).await?)));
+                }
+                // The lease that was to be taken over has been settled by somebody else meanwhile.
+                Err(Refusal::Ended(_)) => claim = Claim { run, over: None, ..claim },
                 Err(Refusal::Busy(lease)) => {
-                    if !self.is_gone(&lease.owner).await? {
+                    if !self.is_lost(session, &lease).await? {
                         return Ok(Acquired::Busy(lease));
                     }
                     // The run of the lost lease goes first.
@@ -126,8 +156,14 @@ impl Sessions {
                     current = self.load(session).await?;
                 }
                 Err(Refusal::Unsettled(runs)) => {
+                    // One listing tells which entries are there at all; the rest are known to be gone.
+                    let there: Vec<RunId> = self.places(session).await?.into_iter().map(|place| place.run).collect();
                     for run in runs {
-                        self.dequeue(session, run).await?;
+                        if there.contains(&run) {
+                            self.dequeue(session, run).await?;
+                        } else {
+                            self.note_settled(session, run);
+                        }
                     }
                 }
                 Err(refusal) => return Err(refusal.into_error(session)),
@@ -151,6 +187,13 @@ impl Sessions {
     ) -> Result<Acquired> {
         let mut told = false;
         loop {
+            // Nobody overtakes those who came before.
+            while !self.is_first(session, run).await? {
+                if deadline.is_some_and(|deadline| self.store.clock().boot() >= deadline) {
+                    break;
+                }
+                self.store.clock().sleep(LOOK).await;
+            }
             let answer = self.acquire(session, run, None).await?;
             let Acquired::Busy(lease) = &answer else { return Ok(answer) };
             if !told {
@@ -163,7 +206,7 @@ impl Sessions {
                 }
                 self.store.clock().sleep(LOOK).await;
                 let free = match self.load(session).await?.map(|snapshot| snapshot.head) {
-                    Some(Head { lease: Some(lease), .. }) => self.is_gone(&lease.owner).await?,
+                    Some(Head { lease: Some(lease), .. }) => self.is_lost(session, &lease).await?,
                     _ => true,
                 };
                 if free && self.is_first(session, run).await? {
@@ -174,13 +217,15 @@ impl Sessions {
     }
 
     /// After the head was written with the lease: claims what an earlier attempt left.
-    async fn taken(&self, head: Head, version: Version, claim: &Claim, wanted: RunId) -> Result<Acquired> {
+    async fn taken(&self, at: Snapshot, claim: &Claim, wanted: RunId, of: Option<Nonce>, mark: Mark) -> Result<Acquired> {
+        let Snapshot { head, version } = at;
         let session = head.session.clone();
         let proof = Proof { incarnation: head.incarnation, epoch: head.epoch, run: claim.run };
         let attempt = head.lease.as_ref().map_or(1, |lease| lease.attempt);
         let started = self.store.clock().now();
-        let mut held = Held { head, attempt, version, proof, claimed: None, started, restored: Vec::new() };
+        let mut held = Held { head, attempt, version, proof, claimed: None, started, restored: Vec::new(), _mark: mark };
         if (attempt > 1 || claim.over.is_some())
+            && !drill::disabled(Safeguard::RecordFence)
             && let Some(record) = self.claim_record(&mut held).await?
         {
             // It ended long ago and had left the head's list: nothing may run.
@@ -189,7 +234,7 @@ impl Sessions {
             if claim.run == wanted {
                 return Ok(Acquired::Ended(Box::new(record)));
             }
-            return Box::pin(self.acquire(&session, wanted, Some(Snapshot { head: held.head, version: held.version }))).await;
+            return Box::pin(self.acquire_of(&session, wanted, of, Some(Snapshot { head: held.head, version: held.version }))).await;
         }
         if claim.run == wanted {
             return Ok(Acquired::Held(Box::new(held)));
@@ -219,6 +264,7 @@ impl Sessions {
             record.trigger = found.value.trigger.clone();
             record.origin = found.value.origin;
             record.input = found.value.input.clone();
+            record.request = found.value.request;
             if found.value.incarnation == held.proof.incarnation {
                 record.started = found.value.started;
                 held.started = found.value.started;
@@ -268,10 +314,6 @@ impl Sessions {
             return Err(Refusal::Fenced(head.epoch).into_error(session));
         }
         if head.is_cancelled(held.run()) { Err(Refusal::Cancelled.into_error(session)) } else { Ok(()) }
-    }
-
-    fn fresh(&self, make: impl FnOnce(Nonce, UnixNanos) -> Result<Head, Refusal>, session: &SessionRef) -> Result<Head> {
-        make(Nonce::draw(&**self.store.random()), self.store.clock().now()).map_err(|refusal| refusal.into_error(session))
     }
 
     fn forget_settled(&self, session: &SessionRef, noted: &[RunId]) {

@@ -1,12 +1,33 @@
 //! The log of a session: the records of its runs, each checked against the digest that the head or the record after it names.
 
-use super::head::{Head, Recent};
-use super::queue::queue_key;
+use super::head::{Head, Lease, Recent};
+use super::queue::{Queued, queue_key};
 use super::record::{Previous, RunRecord};
 use super::sessions::{Sessions, Snapshot};
 use crate::error::{Error, Result};
 use crate::id::{RunId, SessionRef};
 use crate::store::Key;
+
+/// How an accepted run stands.
+#[derive(Clone, Debug)]
+pub enum RunState {
+    /// It waits for its session, or for a process.
+    Waiting {
+        /// Its entry.
+        queued: Box<Queued>,
+        /// Whether it is to be cancelled.
+        cancelling: bool,
+    },
+    /// It goes on, or its process is silent and nobody has taken over yet.
+    Running {
+        /// Who is at it.
+        lease: Lease,
+        /// Whether it is to be cancelled.
+        cancelling: bool,
+    },
+    /// It has ended.
+    Ended(Box<RunRecord>),
+}
 
 impl Sessions {
     /// Reads a run's record and checks it against the head.
@@ -47,13 +68,45 @@ impl Sessions {
     /// `Damaged` (`record_damaged`, `record_missing`), `Store`.
     pub async fn ended(&self, session: &SessionRef, run: RunId) -> Result<Option<RunRecord>> {
         let Some(Snapshot { head, .. }) = self.load(session).await?.filter(|snapshot| snapshot.head.is_open()) else { return Ok(None) };
+        self.ended_by(&head, run).await
+    }
+
+    /// Returns the record of a run if it has ended by this head of its session.
+    ///
+    /// # Errors
+    /// As [`Sessions::ended`].
+    pub async fn ended_by(&self, head: &Head, run: RunId) -> Result<Option<RunRecord>> {
         if let Some(recent) = head.ended(run) {
-            return self.record_of(&head, &recent).await.map(Some);
+            return self.record_of(head, &recent).await.map(Some);
         }
-        let found = self.store.load::<RunRecord>(&Key::Run(session.clone(), run)).await?;
-        let Some(found) = found.filter(|found| found.value.is_official(&head)) else { return Ok(None) };
-        belongs(&found.value, session, run)?;
+        let found = self.store.load::<RunRecord>(&Key::Run(head.session.clone(), run)).await?;
+        let Some(found) = found.filter(|found| found.value.is_official(head)) else { return Ok(None) };
+        belongs(&found.value, &head.session, run)?;
         Ok(Some(found.value))
+    }
+
+    /// Returns how an accepted run stands.
+    ///
+    /// # Errors
+    /// `NotFound` with the code `run_missing` for a run that was never accepted, or `session_missing`, `session_deleted`; `Damaged`; `Store`.
+    pub async fn state(&self, session: &SessionRef, run: RunId) -> Result<RunState> {
+        // A run that ends between the look at the head and the one at the queue is in neither: then it is in the next head.
+        for _ in 0..2 {
+            let head = self.get(session).await?.head;
+            let cancelling = head.is_cancelled(run);
+            if let Some(lease) = head.lease.as_ref().filter(|lease| lease.run == run) {
+                return Ok(RunState::Running { lease: lease.clone(), cancelling });
+            }
+            if let Some(record) = self.ended_by(&head, run).await? {
+                return Ok(RunState::Ended(Box::new(record)));
+            }
+            if let Some(queued) = self.queued(session, run).await? {
+                return Ok(RunState::Waiting { queued: Box::new(queued), cancelling });
+            }
+        }
+        Err(Error::not_found(format!("session {session} has no run {run}"))
+            .code("run_missing")
+            .hint("`landfall session log` lists the runs of a session"))
     }
 
     /// Returns the records of a session's ended runs, newest first, at most `limit`, each checked against the digest that the one after it names.

@@ -3,6 +3,7 @@
 //! What a crash leaves at each step of a turn, and who goes on, is the table in `ARCHITECTURE.md`; the pure rules are in [`head`], their I/O in
 //! [`sessions`], [`lease`], [`commit`], [`log`], [`queue`], [`fork`] and [`delete`].
 
+pub(crate) mod at_work;
 pub mod commit;
 pub mod delete;
 pub mod fork;
@@ -20,7 +21,8 @@ pub mod sessions;
 pub use self::commit::Committed;
 pub use self::head::{Head, Kept, Owner};
 pub use self::lease::{Acquired, Held};
-pub use self::queue::QueueEntry;
+pub use self::log::RunState;
+pub use self::queue::{QueueEntry, QueuePlace};
 pub use self::record::{Origin, RunRecord, Status, Trigger};
 pub use self::replica::Replica;
 pub use self::sessions::{Sessions, Snapshot};

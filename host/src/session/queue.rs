@@ -8,7 +8,7 @@ use super::head::{Head, Owner, Pending};
 use super::record::{INPUT_INLINE, Input, Origin, RunRecord, Trigger};
 use super::sessions::Sessions;
 use crate::clock::UnixNanos;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CommitId, Digest, RunId, SessionRef};
 use crate::store::cas::Created;
 use crate::store::document::Document;
@@ -94,6 +94,17 @@ pub struct QueueEntry {
 }
 
 impl QueueEntry {
+    /// Returns what tells one request from another under the same key: SHA-256 of the JSON of the input's digest, the files, the choice, the
+    /// arguments and the params.
+    ///
+    /// # Errors
+    /// None that can happen: these values have JSON forms.
+    pub fn request(&self) -> Result<Digest> {
+        serde_json::to_vec(&(self.input.digest, &self.attachments, &self.choice, &self.args, &self.params))
+            .map(|bytes| crate::id::sha256(&bytes))
+            .map_err(|error| Error::internal("a request can't be encoded").source(error))
+    }
+
     /// How many attempts the run may make in all.
     #[must_use]
     pub fn attempts_allowed(&self) -> u32 {
@@ -135,21 +146,30 @@ pub struct Queued {
     pub accepted: UnixNanos,
 }
 
+/// A place in a queue, as a listing shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueuePlace {
+    /// The session, by its hash: only the entry itself tells its name.
+    pub session: SessionHash,
+    /// The run.
+    pub run: RunId,
+    /// When it was accepted, by the store's clock.
+    pub accepted: UnixNanos,
+}
+
 impl Sessions {
-    /// Accepts a run: makes its queue entry. The same entry made twice is one.
+    /// Accepts a run: makes its queue entry. The same entry made twice is one; returns whether this call made it.
     ///
     /// # Errors
-    /// `Conflict` with the code `run_differs` when the run id was accepted with another input; `Store`.
-    pub async fn enqueue(&self, entry: &QueueEntry) -> Result<()> {
+    /// `Conflict` with the code `key_reused` when the run id was accepted with another input; `Store`.
+    pub async fn enqueue(&self, entry: &QueueEntry) -> Result<bool> {
         let key = queue_key(&entry.session, entry.run);
         match self.store.create(&key, entry).await? {
-            Created::Done(_) => Ok(()),
-            Created::Exists(found) if found.value.input.digest == entry.input.digest && found.value.attachments == entry.attachments => {
-                Ok(())
-            }
+            Created::Done(_) => Ok(true),
+            Created::Exists(found) if found.value.request()? == entry.request()? => Ok(false),
             Created::Exists(_) => Err(Error::conflict(format!("run {} was accepted before, with another input", entry.run))
-                .code("run_differs")
-                .hint("use another idempotency key for another input")),
+                .code("key_reused")
+                .hint("use another key for another input")),
         }
     }
 
@@ -158,26 +178,69 @@ impl Sessions {
     /// # Errors
     /// `Damaged` (`queue_entry_damaged`), `Store`.
     pub async fn queued(&self, session: &SessionRef, run: RunId) -> Result<Option<Queued>> {
-        let found = self.store.load::<QueueEntry>(&queue_key(session, run)).await?;
-        Ok(found.map(|found| Queued { entry: found.value, accepted: found.modified }))
+        self.queued_at(SessionHash::of(session), run).await
     }
 
-    /// Lists a session's queue in the order in which its runs are due.
+    /// Reads a queue entry by its key.
     ///
     /// # Errors
     /// As [`Sessions::queued`].
+    pub async fn queued_at(&self, session: SessionHash, run: RunId) -> Result<Option<Queued>> {
+        let key = Key::Queue(session, run);
+        let Some(found) = self.store.load::<QueueEntry>(&key).await? else { return Ok(None) };
+        if found.value.run != run || SessionHash::of(&found.value.session) != session {
+            return Err(Error::damaged(format!("{key} is damaged: it is the entry of run {} of {}", found.value.run, found.value.session))
+                .code("queue_entry_damaged")
+                .hint(crate::store::RESTORE));
+        }
+        Ok(Some(Queued { entry: found.value, accepted: found.modified }))
+    }
+
+    /// Lists a session's queue in the order in which its runs are due. A damaged entry is a warning in the log and holds nobody up.
+    ///
+    /// # Errors
+    /// `Store`.
     pub async fn queue(&self, session: &SessionRef) -> Result<Vec<Queued>> {
-        let listing = self.store.list(&Prefix::SessionQueue(SessionHash::of(session))).await?;
         let mut found = Vec::new();
-        for listed in listing.objects {
-            if let Key::Queue(_, run) = listed.key
-                && let Some(queued) = self.queued(session, run).await?
-            {
-                found.push(queued);
+        for place in self.places(session).await? {
+            match self.queued(session, place.run).await {
+                Ok(queued) => found.extend(queued),
+                Err(error) if error.kind() == ErrorKind::Store => return Err(error),
+                Err(error) => tracing::warn!(error = %error.chain(), "a queue entry can't be read; the others go on"),
             }
         }
         found.sort_by_key(|queued| (queued.accepted, queued.entry.run));
         Ok(found)
+    }
+
+    /// Lists the places in a session's queue in the order in which they are due, without reading the entries.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn places(&self, session: &SessionRef) -> Result<Vec<QueuePlace>> {
+        self.places_below(&Prefix::SessionQueue(SessionHash::of(session))).await
+    }
+
+    /// Lists the places in all queues: by session, and in the order in which they are due.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn all_places(&self) -> Result<Vec<QueuePlace>> {
+        self.places_below(&Prefix::Queue).await
+    }
+
+    async fn places_below(&self, prefix: &Prefix) -> Result<Vec<QueuePlace>> {
+        let listing = self.store.list(prefix).await?;
+        let mut places: Vec<QueuePlace> = listing
+            .objects
+            .into_iter()
+            .filter_map(|listed| match listed.key {
+                Key::Queue(session, run) => Some(QueuePlace { session, run, accepted: listed.modified }),
+                _ => None,
+            })
+            .collect();
+        places.sort_by_key(|place| (place.session, place.accepted, place.run));
+        Ok(places)
     }
 
     /// Deletes the queue entry of a run that has ended or is given up.
@@ -186,13 +249,18 @@ impl Sessions {
     /// `Store`.
     pub async fn dequeue(&self, session: &SessionRef, run: RunId) -> Result<()> {
         self.store.delete(&queue_key(session, run)).await?;
+        self.note_settled(session, run);
+        Ok(())
+    }
+
+    /// Remembers that a run's entry is gone, for the next lease to note.
+    pub(super) fn note_settled(&self, session: &SessionRef, run: RunId) {
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         if settled.len() >= REMEMBERED_MAX {
             // Not noted by us, then: the sweep finds these entries gone.
             settled.clear();
         }
         settled.entry(session.clone()).or_default().push(run);
-        Ok(())
     }
 
     /// Stores a text or file that is too long for its entry, as `inputs/<sha256>`.
@@ -253,13 +321,25 @@ impl Sessions {
         Ok(swept)
     }
 
-    /// Whether no run that somebody still waits for was accepted before this one.
-    pub(super) async fn is_first(&self, session: &SessionRef, run: RunId) -> Result<bool> {
+    /// Whether no run that somebody still waits for was accepted before this one. Entries that ended runs left behind are swept on the way.
+    ///
+    /// What a process that is gone had accepted holds nobody up: a server's run goes on when another server finds it.
+    pub(crate) async fn is_first(&self, session: &SessionRef, run: RunId) -> Result<bool> {
+        if self.places(session).await?.first().is_none_or(|first| first.run == run) {
+            return Ok(true);
+        }
+        let head = self.load(session).await?.map(|snapshot| snapshot.head);
         for queued in self.queue(session).await? {
             if queued.entry.run == run {
                 return Ok(true);
             }
-            if queued.entry.origin == Origin::Server || !self.is_gone(&queued.entry.owner).await? {
+            let ended = match &head {
+                Some(head) => self.ended_by(head, queued.entry.run).await?.is_some(),
+                None => false,
+            };
+            if ended {
+                self.dequeue(session, queued.entry.run).await?;
+            } else if !self.is_gone(&queued.entry.owner).await? {
                 return Ok(false);
             }
         }

@@ -5,6 +5,7 @@
 //! names a process of this very host that isn't there any more.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,16 +13,20 @@ use serde::{Deserialize, Serialize};
 
 use super::head::Owner;
 use crate::clock::UnixNanos;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::Digest;
 use crate::store::cas::{Created, Replaced, Version};
 use crate::store::document::Document;
 use crate::store::{Key, Nonce, Prefix, Store};
 
-/// How long a lease lasts without a sign of life.
+/// How long a lease lasts without a sign of life where nothing else is configured.
 pub const LEASE: Duration = Duration::from_secs(60);
-/// Time between two signs of life.
-pub const RENEWAL: Duration = Duration::from_secs(20);
+/// The shortest lease that may be configured.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+/// The longest lease that may be configured.
+pub const LEASE_MAX: Duration = Duration::from_secs(600);
+/// Signs of life in a lease.
+const RENEWALS: u32 = 3;
 /// Most silent processes watched at a time.
 const WATCHED_MAX: usize = 1024;
 
@@ -42,13 +47,21 @@ impl Process {
     #[must_use]
     pub fn current() -> Option<Self> {
         let pid = std::process::id();
-        Some(Self { host: host()?, pid, started: started(pid)? })
+        match started(pid) {
+            Started::At(started) if !crate::drill::hides_process() => Some(Self { host: host()?, pid, started }),
+            _ => None,
+        }
     }
 
     /// Whether this is a process of this host that isn't running any more. False when that can't be told.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        host().is_some_and(|host| host == self.host) && started(self.pid) != Some(self.started)
+        host().is_some_and(|host| host == self.host)
+            && match started(self.pid) {
+                Started::At(started) => started != self.started,
+                Started::Gone => true,
+                Started::Unknown => false,
+            }
     }
 }
 
@@ -59,15 +72,33 @@ fn host() -> Option<String> {
     Some(format!("{} {}", boot.trim(), namespace.to_str()?))
 }
 
-/// Start time of a process: field 22 of its `stat` (proc_pid_stat(5)). A zombie has ended.
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// What the kernel says of a process id.
+enum Started {
+    /// A process with it started then, in the kernel's ticks.
+    At(u64),
+    /// There is none, or it has ended.
+    Gone,
+    /// It doesn't say.
+    Unknown,
+}
+
+/// Start time of a process: field 22 of its `stat` (proc_pid_stat(5)). A zombie has ended. Only what surely isn't there counts as gone.
+fn started(pid: u32) -> Started {
+    let stat = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && std::path::Path::new("/proc/self/stat").exists() => {
+            return Started::Gone;
+        }
+        Err(_) => return Started::Unknown,
+    };
     // The second field, the command in parentheses, may hold blanks and parentheses itself.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
+    let Some((_, rest)) = stat.rsplit_once(')') else { return Started::Unknown };
+    let mut fields = rest.split_ascii_whitespace();
+    match (fields.next(), fields.nth(18).and_then(|ticks| ticks.parse().ok())) {
+        (Some("Z" | "X"), _) => Started::Gone,
+        (Some(_), Some(ticks)) => Started::At(ticks),
+        _ => Started::Unknown,
     }
-    fields.nth(18)?.parse().ok()
 }
 
 /// A process's object.
@@ -84,12 +115,19 @@ pub struct ReplicaRecord {
     pub process: Option<Process>,
     /// When it started, by its own clock.
     pub started: UnixNanos,
+    /// How long it may be silent before others take it for dead, in milliseconds: each process has its own lease.
+    pub lease_ms: u64,
 }
 
 impl Document for ReplicaRecord {
     const KIND: &'static str = "replica";
     const VERSION: u32 = 1;
     const DAMAGED: &'static str = "replica_damaged";
+
+    fn check(&self) -> Result<()> {
+        let lease = Duration::from_millis(self.lease_ms);
+        if (LEASE_MIN..=LEASE_MAX).contains(&lease) { Ok(()) } else { Err(Error::damaged(format!("its lease of {lease:?} isn't one"))) }
+    }
 }
 
 /// This process on a store: its object is there before its first lease and gone after its last.
@@ -98,6 +136,7 @@ pub struct Replica {
     store: Store,
     record: ReplicaRecord,
     version: tokio::sync::Mutex<Option<Version>>,
+    stopped: AtomicBool,
     watched: Mutex<HashMap<Owner, (Digest, Duration)>>,
 }
 
@@ -106,8 +145,34 @@ impl Replica {
     #[must_use]
     pub fn new(store: Store, name: crate::id::ReplicaName, url: Option<String>, process: Option<Process>) -> Self {
         let owner = Owner { replica: name, boot: Nonce::draw(&**store.random()) };
-        let record = ReplicaRecord { owner, url, version: env!("CARGO_PKG_VERSION").to_owned(), process, started: store.clock().now() };
-        Self { store, record, version: tokio::sync::Mutex::new(None), watched: Mutex::default() }
+        let record = ReplicaRecord {
+            owner,
+            url,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process,
+            started: store.clock().now(),
+            lease_ms: millis(LEASE),
+        };
+        Self { store, record, version: tokio::sync::Mutex::new(None), stopped: AtomicBool::new(false), watched: Mutex::default() }
+    }
+
+    /// Sets how long this process may be silent before others take it for dead: [`LEASE_MIN`] to [`LEASE_MAX`], else the nearer of them.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.record.lease_ms = millis(lease.clamp(LEASE_MIN, LEASE_MAX));
+        self
+    }
+
+    /// Whether this process has made itself unknown: it takes no lease any more.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Returns how long this process may be silent before others take it for dead.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.record.lease_ms)
     }
 
     /// Makes this process known: once, before its first lease.
@@ -119,6 +184,11 @@ impl Replica {
         match self.store.create(&key, &self.record).await? {
             Created::Done(version) => {
                 *self.version.lock().await = Some(version);
+                self.refuse_company().await
+            }
+            // An earlier call was cut off after it had made it.
+            Created::Exists(found) if found.value == self.record => {
+                *self.version.lock().await = Some(found.version);
                 self.refuse_company().await
             }
             Created::Exists(_) => Err(Error::internal(format!("{key} exists already, though its nonce was just drawn"))),
@@ -159,7 +229,7 @@ impl Replica {
         &self.record.owner
     }
 
-    /// Shows a sign of life. Has to be called every [`RENEWAL`]; a process that can't do it for [`LEASE`] has to stop its guests.
+    /// Shows a sign of life. Has to be called three times in a [`Replica::lease`]; a process that can't do it for a whole one has to stop its guests.
     ///
     /// # Errors
     /// `Store`; `Conflict` with the code `replica_gone` when somebody removed the object: others take this process for dead.
@@ -169,7 +239,7 @@ impl Replica {
         let gone = || {
             Error::conflict(format!("{key} was removed: other replicas take this process for dead"))
                 .code("replica_gone")
-                .hint("restart this process; its runs go on elsewhere")
+                .hint("its runs go on elsewhere")
         };
         let version = held.clone().ok_or_else(gone)?;
         match self.store.replace(&key, &version, &self.record).await? {
@@ -184,17 +254,44 @@ impl Replica {
         Ok(())
     }
 
+    /// Makes this process known again after a time without a sign of life, in which others may have taken its leases over. Its guests of before
+    /// have to be stopped by then.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn revive(&self) -> Result<()> {
+        if self.is_stopped() {
+            return Ok(());
+        }
+        match self.renew().await {
+            Err(error) if error.stable_code() == "replica_gone" => {}
+            result => return result,
+        }
+        let version = match self.store.create(&key(&self.record.owner), &self.record).await? {
+            Created::Done(version) => version,
+            Created::Exists(found) => found.version,
+        };
+        *self.version.lock().await = Some(version);
+        Ok(())
+    }
+
     /// Renews for as long as it is polled, and returns the reason when that failed for a whole lease.
     pub async fn keep_alive(&self) -> Error {
-        let mut last = self.store.clock().boot();
+        let clock = self.store.clock();
+        let mut last = clock.boot();
         loop {
-            self.store.clock().sleep(RENEWAL).await;
-            let began = self.store.clock().boot();
-            match self.renew().await {
+            clock.sleep(self.lease() / RENEWALS).await;
+            let began = clock.boot();
+            // A request that hangs says nothing: the lease ends all the same.
+            let rest = (last + self.lease()).saturating_sub(began);
+            let renewed = tokio::select! {
+                biased;
+                renewed = self.renew() => renewed,
+                () = clock.sleep(rest) => Err(Error::store(format!("{} didn't answer", self.store)).code("store_unreachable")),
+            };
+            match renewed {
                 Ok(()) => last = began,
-                Err(error) if error.stable_code() == "replica_gone" || self.store.clock().boot().saturating_sub(last) >= LEASE => {
-                    return error;
-                }
+                Err(error) if error.stable_code() == "replica_gone" || clock.boot().saturating_sub(last) >= self.lease() => return error,
                 Err(error) => tracing::warn!(error = %error.chain(), "this replica's sign of life could not be written"),
             }
         }
@@ -205,8 +302,31 @@ impl Replica {
     /// # Errors
     /// `Store`.
     pub async fn stop(&self) -> Result<()> {
+        self.stopped.store(true, Ordering::SeqCst);
         *self.version.lock().await = None;
         self.store.delete(&key(&self.record.owner)).await
+    }
+
+    /// Deletes the objects of processes that are gone: that they are gone is what a missing object says, too. Returns how many.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn sweep(&self) -> Result<usize> {
+        let mut swept = 0;
+        for listed in self.store.list(&Prefix::Replicas).await?.objects {
+            let Key::Replica(replica, boot) = listed.key else { continue };
+            let other = Owner { replica, boot };
+            match self.is_gone(&other).await {
+                Ok(true) => {
+                    self.store.delete(&key(&other)).await?;
+                    swept += 1;
+                }
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::Damaged => tracing::warn!(error = %error.chain(), "a sign of life can't be read"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(swept)
     }
 
     /// Whether another process is known to be gone. The first look at a silent one only starts its time.
@@ -226,7 +346,7 @@ impl Replica {
         if let Some((digest, since)) = watched.get(other)
             && *digest == found.version.digest()
         {
-            return Ok(now.saturating_sub(*since) >= LEASE);
+            return Ok(now.saturating_sub(*since) >= Duration::from_millis(found.value.lease_ms));
         }
         if watched.len() >= WATCHED_MAX {
             watched.clear();
@@ -234,6 +354,10 @@ impl Replica {
         watched.insert(other.clone(), (found.version.digest(), now));
         Ok(false)
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn key(owner: &Owner) -> Key {

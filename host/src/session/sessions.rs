@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::head::{Head, Owner, Proof, Refusal};
+use super::at_work::AtWork;
+use super::head::{Head, Lease, Owner, Proof, Refusal};
 use super::lease::Held;
 use super::replica::Replica;
+use crate::clock::UnixNanos;
 use crate::error::{Error, Result};
 use crate::id::{AgentName, RunId, SessionRef};
 use crate::store::cas::{Created, Loaded, Replaced, Version};
-use crate::store::{Key, Prefix, Store, keys};
+use crate::store::{Key, Nonce, Prefix, Store, keys};
 
 /// How often a change is tried on heads that others change at the same time.
 pub(super) const ROUNDS: u32 = 24;
@@ -25,6 +27,8 @@ pub struct Sessions {
     pub(super) replica: Arc<Replica>,
     /// Ended runs whose queue entries this process has deleted, to be noted with the next lease.
     pub(super) settled: Arc<Mutex<HashMap<SessionRef, Vec<RunId>>>>,
+    /// The runs that this process is at.
+    pub(super) at_work: AtWork,
 }
 
 /// A head as it was read or written.
@@ -45,7 +49,7 @@ impl Sessions {
     /// Returns the sessions of a store for one replica.
     #[must_use]
     pub fn new(store: Store, replica: Arc<Replica>) -> Self {
-        Self { store, replica, settled: Arc::default() }
+        Self { store, replica, settled: Arc::default(), at_work: AtWork::default() }
     }
 
     /// Returns the same sessions through another handle of the same store, whose requests are counted apart.
@@ -138,11 +142,18 @@ impl Sessions {
         Err(contended(session))
     }
 
-    /// Asks for a run's end. Its owner sees it within seconds, or at its commit.
+    /// Asks for a run's end. Its owner sees it within seconds, or at its commit; one that still waits ends when its place comes.
     ///
     /// # Errors
-    /// `Conflict` with the code `already_done`; `NotFound`; `Store`.
+    /// `Conflict` with the code `already_done`; `NotFound` (`run_missing` for a run that was never accepted); `Store`.
     pub async fn cancel(&self, session: &SessionRef, run: RunId) -> Result<Snapshot> {
+        let head = self.get(session).await?.head;
+        // Only what may still run is noted: the list has few places.
+        let known = head.ended(run).is_some() || head.lease.as_ref().is_some_and(|lease| lease.run == run);
+        if !known && self.store.size(&super::queue::queue_key(session, run)).await?.is_none() {
+            let record = self.record(session, run).await?;
+            return Err(Error::conflict(format!("run {run} has ended already: {}", record.status)).code("already_done"));
+        }
         self.alter(session, |head| head.cancel(run)).await
     }
 
@@ -200,7 +211,47 @@ impl Sessions {
         self.change(held, change).await?.map_err(|refusal| refusal.into_error(&session))
     }
 
-    pub(super) async fn is_gone(&self, owner: &Owner) -> Result<bool> {
+    /// Returns the head of a session in use; makes the session, or makes it anew, when it isn't.
+    ///
+    /// # Errors
+    /// As [`Sessions::load`]; `Conflict` after too many changes by others.
+    pub async fn ensure(&self, session: &SessionRef) -> Result<Snapshot> {
+        let mut current = self.load(session).await?;
+        for round in 0..ROUNDS {
+            let (next, version) = match current {
+                Some(snapshot) if snapshot.head.is_open() => return Ok(snapshot),
+                Some(Snapshot { head, version }) => {
+                    (self.fresh(|incarnation, now| head.renewed(incarnation, now), session)?, Some(version))
+                }
+                None => (self.fresh(|incarnation, now| Ok(Head::new(session.clone(), incarnation, now)), session)?, None),
+            };
+            match self.write(session, version.as_ref(), &next).await? {
+                Wrote::Done(version) => return Ok(Snapshot { head: next, version }),
+                Wrote::Changed(found) => current = found.map(|found| *found),
+            }
+            self.pause(round).await;
+        }
+        Err(contended(session))
+    }
+
+    pub(super) fn fresh(&self, make: impl FnOnce(Nonce, UnixNanos) -> Result<Head, Refusal>, session: &SessionRef) -> Result<Head> {
+        make(Nonce::draw(&**self.store.random()), self.store.clock().now()).map_err(|refusal| refusal.into_error(session))
+    }
+
+    /// Whether nobody is at the run of a lease any more: its process is gone, or is this one and has dropped it.
+    pub(crate) async fn is_lost(&self, session: &SessionRef, lease: &Lease) -> Result<bool> {
+        if lease.owner == *self.owner() { Ok(!self.at_work.contains(session, lease.run)) } else { self.is_gone(&lease.owner).await }
+    }
+
+    /// Deletes what processes that are gone left of themselves.
+    ///
+    /// # Errors
+    /// `Store`.
+    pub async fn sweep_replicas(&self) -> Result<usize> {
+        self.replica.sweep().await
+    }
+
+    pub(crate) async fn is_gone(&self, owner: &Owner) -> Result<bool> {
         match self.replica.is_gone(owner).await {
             // A damaged sign of life is none, but not a death certificate either.
             Err(error) if error.kind() == crate::ErrorKind::Damaged => Ok(false),

@@ -16,6 +16,7 @@ use super::document::{self, DOCUMENT_MAX, Document, Encoded};
 use super::failure::{self, Failure};
 use super::{Key, Nonce, Store, unix_nanos};
 use crate::clock::UnixNanos;
+use crate::drill::{self, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::Digest;
 
@@ -99,15 +100,21 @@ impl Store {
     /// `Store` with the code `outcome_unknown` when it can't be told whether it was written; other `Store` errors when it wasn't; `Limit`; errors
     /// of [`Store::load`] when what is there can't be read.
     pub async fn create<T: Document>(&self, key: &Key, value: &T) -> Result<Created<T>> {
-        let nonces = [Nonce::draw(&**self.random())];
+        let nonces = [self.fresh_nonce()];
         let encoded = document::encode(value, &nonces)?;
         let mut last = None;
         for attempt in 0..TRIES {
             self.pause(attempt).await;
-            let (failure, error) = match self.send(key, &encoded, &nonces, PutMode::Create).await? {
-                Try::Landed(version) => return Ok(Created::Done(version)),
-                Try::Unknown(failure, error) => (failure, error),
+            let (failure, error) = match self.send(key, &encoded, &nonces, PutMode::Create).await {
+                Ok(Try::Landed(version)) => return Ok(Created::Done(version)),
+                Ok(Try::Unknown(failure, error)) => (failure, error),
+                // An earlier try may still be on its way, whatever this one met.
+                Err(error) if last.is_some() => return Err(unknown(key, error)),
+                Err(error) => return Err(error),
             };
+            if drill::disabled(Safeguard::UnknownOutcomes) {
+                return Err(error);
+            }
             match self.look::<T>(key).await {
                 Ok(Some(found)) if found.version.nonces.contains(&nonces[0]) => return Ok(Created::Done(found.version)),
                 Ok(Some(found)) => return Ok(Created::Exists(Box::new(found))),
@@ -125,16 +132,23 @@ impl Store {
     /// # Errors
     /// As [`Store::create`].
     pub async fn replace<T: Document>(&self, key: &Key, expected: &Version, value: &T) -> Result<Replaced<T>> {
-        let mut nonces = vec![Nonce::draw(&**self.random())];
+        let mut nonces = vec![self.fresh_nonce()];
         nonces.extend(expected.nonces.iter().take(document::NONCES_KEPT - 1));
         let encoded = document::encode(value, &nonces)?;
         let mut last = None;
         for attempt in 0..TRIES {
             self.pause(attempt).await;
-            let (failure, error) = match self.send(key, &encoded, &nonces, PutMode::Update(expected.update.clone())).await? {
-                Try::Landed(version) => return Ok(Replaced::Done(version)),
-                Try::Unknown(failure, error) => (failure, error),
+            let condition =
+                if drill::disabled(Safeguard::CompareAndSwap) { PutMode::Overwrite } else { PutMode::Update(expected.update.clone()) };
+            let (failure, error) = match self.send(key, &encoded, &nonces, condition).await {
+                Ok(Try::Landed(version)) => return Ok(Replaced::Done(version)),
+                Ok(Try::Unknown(failure, error)) => (failure, error),
+                Err(error) if last.is_some() => return Err(unknown(key, error)),
+                Err(error) => return Err(error),
             };
+            if drill::disabled(Safeguard::UnknownOutcomes) {
+                return Err(error);
+            }
             match self.look::<T>(key).await {
                 Ok(Some(found)) if found.version.digest == encoded.digest => return Ok(Replaced::Done(found.version)),
                 Ok(Some(found)) if found.version.nonces.contains(&nonces[0]) => {
@@ -149,6 +163,11 @@ impl Store {
             }
         }
         Err(given_up(key, last))
+    }
+
+    /// Every write has its own: an answer that got lost is found again by it, and equal contents differ.
+    fn fresh_nonce(&self) -> Nonce {
+        if drill::disabled(Safeguard::Nonces) { Nonce::from_bytes([0; 16]) } else { Nonce::draw(&**self.random()) }
     }
 
     async fn send(&self, key: &Key, encoded: &Encoded, nonces: &[Nonce], mode: PutMode) -> Result<Try> {

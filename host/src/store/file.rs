@@ -173,14 +173,15 @@ impl Inner {
         Ok(PutResult { e_tag: Some(tag(&bytes)), version: None, extensions: Extensions::default() })
     }
 
-    /// Holds one of the lock files until the result is dropped.
-    fn lock(&self, location: &Path) -> io::Result<File> {
+    /// Holds one of the lock files until the result is dropped. The kernel lets go of a dead process's; one that is frozen in here holds the others up.
+    fn lock(&self, location: &Path) -> io::Result<(File, crate::drill::Busy)> {
+        let busy = crate::drill::busy();
         let folder = self.root.join(LOCKS);
         self.make_folder(&folder)?;
         let slot = crate::id::sha256(location.as_ref().as_bytes()).as_bytes()[0] & 0x3f;
         let file = File::options().write(true).create(true).truncate(false).open(folder.join(format!("{slot:02x}")))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-        Ok(file)
+        Ok((file, busy))
     }
 
     fn get(&self, location: &Path, options: &GetOptions) -> Result<GetResult> {

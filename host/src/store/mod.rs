@@ -28,6 +28,7 @@ pub use self::counters::Counts;
 pub use self::keys::{BootNonce, Key, Nonce, Prefix, SessionHash};
 pub use self::probe::Abilities;
 use crate::clock::{SharedClock, UnixNanos};
+use crate::drill::{self, Point};
 use crate::error::{Error, Result};
 use crate::id::PackId;
 use crate::random::SharedRandom;
@@ -363,7 +364,13 @@ impl Store {
         let path = self.path(key)?;
         // Not `put`: that is the same, but says less about what it relies on. Overwriting is idempotent, so the client may repeat it.
         let options = PutOptions { mode: PutMode::Overwrite, ..PutOptions::default() };
+        let (before, after) = match key {
+            Key::RepositoryPack(..) => (Point::ImportUploadBefore, Point::ImportUploadAfter),
+            _ => (Point::UploadBefore, Point::UploadAfter),
+        };
+        drill::pass(before);
         self.inner.objects.put_opts(&path, bytes.clone().into(), options).await.map_err(|error| self.explain("writing", key, error))?;
+        drill::pass(after);
         if !self.abilities().checks_uploads {
             let stored = self.get(key, PACK_MAX as u64).await?;
             if stored.bytes != bytes {

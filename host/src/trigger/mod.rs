@@ -1,11 +1,13 @@
 //! What starts a turn. The command line, HTTP and schedules all become one [`TurnRequest`]; nothing below knows which it was.
 
+pub mod http;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AgentName, CommitId, RunId, SessionName};
+use crate::id::{AgentName, CommitId, RunId, SessionName, SessionRef};
 pub use crate::session::{Origin, Trigger};
 
 /// One call of an agent, as asked for.
@@ -33,6 +35,9 @@ pub struct TurnRequest {
     pub busy: Busy,
     /// Whether a command that waits for it made it. Such entries are run by no server.
     pub origin: Origin,
+    /// The run's id, where the caller derives it from what it stands for (a schedule's tick, say), so that the same one is accepted once. It goes
+    /// before a key. None: a new one, or the key's.
+    pub run: Option<RunId>,
 }
 
 impl TurnRequest {
@@ -51,7 +56,14 @@ impl TurnRequest {
             key: None,
             busy: Busy::Wait,
             origin: Origin::Command,
+            run: None,
         }
+    }
+
+    /// Returns the session.
+    #[must_use]
+    pub fn session_ref(&self) -> SessionRef {
+        SessionRef { agent: self.agent.clone(), session: self.session.clone() }
     }
 }
 

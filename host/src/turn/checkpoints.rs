@@ -14,6 +14,7 @@ use crate::checkpoint::inspect::OpenCheckpoint;
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
+use crate::drill::{self, Point};
 use crate::error::Result;
 use crate::session::{Head, Held, Kept, Sessions};
 use crate::store::Store;
@@ -105,6 +106,7 @@ impl Checkpoints {
 impl CheckpointService for Checkpoints {
     async fn save(&self, name: &str, workspace: &Workspace) -> Result<SessionCheckpoint, Refusal> {
         // Packs first, then the head: it is durable when this returns.
+        drill::pass(Point::SaveBefore);
         let home = Arc::new(Home::Session(self.held.lock().await.session().clone()));
         let options = WriterOptions { known: None, reader: Some(self.reader.clone()), ..WriterOptions::default() };
         let mut writer = PackWriter::new(self.store.clone(), home, options);
@@ -118,7 +120,9 @@ impl CheckpointService for Checkpoints {
         };
         let checkpoint = Checkpoint::new(root);
         let mut held = self.held.lock().await;
+        drill::pass(Point::SavePacksStored);
         self.sessions.save(&mut held, name, &checkpoint).await?;
+        drill::pass(Point::SaveAfter);
         // The turn goes on from what is stored, so that it isn't stored again.
         workspace.workspace.rebase(&checkpoint.root.workspace).await?;
         workspace.state.rebase(&checkpoint.root.state).await?;

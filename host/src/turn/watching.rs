@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::capability::progress::{EventSink, GuestEvent, LogStream as GuestStream};
+use crate::drill::{self, Point};
 use crate::secret::Mask;
 use crate::trigger::{LogStream, RunEvent, SharedWatch};
 
@@ -81,6 +82,7 @@ impl EventSink for Watching {
             }
             GuestEvent::Progress { kind, payload } => {
                 let payload = self.mask.apply(&payload).into_owned();
+                drill::pass(Point::RunDuring);
                 self.keep(&Line::Progress { kind: &kind, payload: &payload }, |kept| &mut kept.events);
                 self.watch.event(RunEvent::Progress { kind, payload });
             }

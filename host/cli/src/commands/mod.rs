@@ -8,7 +8,9 @@ mod patch;
 mod policy;
 mod run;
 mod schedule;
+mod serve;
 mod session;
+mod token;
 
 use crate::args::{Cli, Command, Policy, Schedule};
 use crate::environment::{Environment, Needs};
@@ -42,6 +44,8 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Do
         Command::Schedule(verb) => schedule::run(global, environment, verb).await,
         Command::Policy(verb) => policy::run(global, &environment, verb).await,
         Command::Gc(args) => gc::run(global, environment, args).await,
-        Command::Doctor => doctor::run(global, environment).await,
+        Command::Serve(args) => serve::run(global, environment, args).await,
+        Command::Token(verb) => token::run(global, verb),
+        Command::Doctor(args) => doctor::run(global, environment, args).await,
     }
 }

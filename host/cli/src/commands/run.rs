@@ -62,6 +62,7 @@ pub(crate) async fn run(global: &Global, mut environment: Environment, args: Run
         key: args.key,
         busy: if args.no_wait { Busy::Refuse } else { Busy::Wait },
         origin: Origin::Command,
+        run: None,
     };
     let (canceller, cancel) = Canceller::new();
     let progress = Arc::new(Progress::new(global.quiet || global.json));

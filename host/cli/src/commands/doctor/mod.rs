@@ -2,12 +2,18 @@
 
 use serde_json::json;
 
-use crate::args::Global;
+mod children;
+mod matrix;
+
+use crate::args::{Doctor, Global};
 use crate::environment::Environment;
 use crate::exit::Done;
 use crate::{output, setup};
 
-pub(crate) async fn run(global: &Global, environment: Environment) -> anyhow::Result<Done> {
+pub(crate) async fn run(global: &Global, environment: Environment, args: Doctor) -> anyhow::Result<Done> {
+    if args.restart_matrix {
+        return matrix::run(global, environment, args).await;
+    }
     let url = setup::store_url(global, &environment)?;
     let store = setup::store(global, &environment, true).await?;
     let report = store.probe().await?;
