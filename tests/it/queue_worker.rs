@@ -56,6 +56,30 @@ async fn a_run_that_was_accepted_by_other_means_is_driven_when_the_worker_is_tol
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_task_was_dropped_is_settled_by_the_next_one() {
+    let turns = Turns::new().unwrap();
+    let host = turns.host("cache", &[("steps", agent("steps"))]).unwrap();
+    let (session, agent) = ("s".parse().unwrap(), "steps".parse().unwrap());
+    let of = landfall::id::SessionRef { agent, session };
+    landfall_tests::turns::run(&host, "steps", "s", "append /workspace/log one").await.unwrap();
+    let dropped = {
+        let host = host.clone();
+        tokio::spawn(async move { landfall_tests::turns::run(&host, "steps", "s", "append /workspace/log two\nsleep 600000").await })
+    };
+    while host.session(&of).await.unwrap().lease.is_none() {
+        landfall::clock::Clock::sleep(&landfall::clock::SystemClock, Duration::from_millis(10)).await;
+    }
+    dropped.abort();
+    let _ = dropped.await;
+    let last = landfall_tests::turns::run(&host, "steps", "s", "count /workspace/log").await.unwrap();
+    assert!(last.is_completed(), "{last:?}");
+    let runs = host.runs(&of, 10).await.unwrap();
+    let codes: Vec<_> = runs.iter().map(|run| run.failure.as_ref().map(|failure| failure.code.as_str())).collect();
+    assert_eq!(codes, [None, Some("abandoned"), None]);
+    assert_eq!(host.output(&last).await.unwrap(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: prints throughput, latencies and memory"]
 async fn two_hundred_sessions_of_ten_turns() {
     const SESSIONS: usize = 200;

@@ -30,6 +30,19 @@ async fn green(rows: Vec<Row>, seaweed: Option<Seaweed>) {
     assert_eq!(red, 0, "of {count} rows");
 }
 
+#[test]
+fn the_docs_have_the_number_of_rows_and_every_point() {
+    let count: usize =
+        [GoesOn::Same, GoesOn::Other, GoesOn::Two, GoesOn::OtherAndThenTheFrozen].into_iter().map(|way| rows(way).len()).sum();
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md")).unwrap();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("That is {count} rows on a folder and {count} on S3")), "{count}");
+    assert!(text.contains(&format!("at each of the {} points", Point::ALL.len())), "{}", Point::ALL.len());
+    for point in Point::ALL {
+        assert!(text.contains(&format!("`{}`", point.name())), "{}", point.name());
+    }
+}
+
 /// A fixed third of the rows.
 fn third(of: GoesOn, from: usize) -> Vec<Row> {
     rows(of).into_iter().skip(from).step_by(3).collect()
