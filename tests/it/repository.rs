@@ -6,5 +6,6 @@ mod export;
 mod generated;
 mod imports;
 mod pins;
+mod private;
 mod remotes;
 mod support;
