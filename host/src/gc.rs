@@ -13,6 +13,7 @@
 //! So the grace isn't what safety rests on: it is for readers who still have an older checkpoint open. It is measured by the store's own dates only.
 
 mod compact;
+mod imports;
 mod mark;
 mod pins;
 mod scrub;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::compact::{Compacted, SMALL_MAX, compact};
+pub use self::imports::ImportsCollected;
 pub use self::scrub::{Harm, Scrubbed, scrub};
 use self::session::Collector;
 use crate::clock::UnixNanos;
@@ -116,6 +118,8 @@ pub struct Report {
     pub sessions: BTreeMap<SessionRef, Collected>,
     /// Sessions that were left alone, and why: a damaged head, a missing page, a newer version. Nothing of these was changed.
     pub left_alone: BTreeMap<SessionRef, Error>,
+    /// The imported commits; none when they were left alone, since a session was.
+    pub imports: Option<ImportsCollected>,
 }
 
 /// Collects all sessions of a store.
@@ -131,6 +135,10 @@ pub async fn collect(sessions: &Sessions, options: &Options) -> Result<Report> {
             Ok(collected) => drop(report.sessions.insert(session, collected)),
             Err(error) => drop(report.left_alone.insert(session, error)),
         }
+    }
+    // Whether a session that can't be read pins an import can't be told.
+    if report.left_alone.is_empty() {
+        report.imports = Some(imports::collect(sessions, options, now).await?);
     }
     Ok(report)
 }

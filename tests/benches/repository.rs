@@ -175,6 +175,7 @@ async fn edits() -> Result<()> {
         blobs,
         attributes: false,
         warnings: landfall::repository::import::Warnings::default(),
+        dropped: false,
     };
     let mut top = BTreeMap::new();
     for folder in (0..1_000u32).step_by(100) {

@@ -17,8 +17,9 @@ use landfall::store::{Key, Nonce};
 use landfall::workspace::page::Home;
 use landfall::workspace::source::Sink as _;
 use landfall_tests::fault_store::Fault;
+use landfall_tests::git_server::{GitServer, TestRepository};
 use landfall_tests::replicas::{World, run, session};
-use landfall_tests::turns::{Turns, agent};
+use landfall_tests::turns::{Turns, agent, agent_on};
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
 fn selector(text: &str) -> Selector {
@@ -408,4 +409,112 @@ async fn a_scrub_finds_a_changed_byte_and_names_the_sessions() {
     assert_eq!(found.damaged.len(), 1);
     let harm = found.damaged.values().next().unwrap();
     assert_eq!(harm.sessions.iter().map(ToString::to_string).collect::<Vec<_>>(), ["bot/s", "bot/fork"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_imported_commit_goes_when_nobody_stands_on_it_and_is_imported_again_when_somebody_wants_it() {
+    let turns = Turns::new().unwrap();
+    let origin = turns.folder.path().join("origin");
+    std::fs::create_dir(&origin).unwrap();
+    let repository = TestRepository::create(&origin, "app.git").unwrap();
+    repository.write("src/main.rs", "fn main() {} // TODO: more\n".repeat(50).as_bytes()).unwrap();
+    repository.commit("first").unwrap();
+    let server = GitServer::start(&origin).await.unwrap();
+    let ca = turns.folder.path().join("ca.pem");
+    std::fs::write(&ca, server.ca_pem().unwrap()).unwrap();
+    let agents = [("todo", agent_on("todo-report", &server.url("app.git"), Some(&ca)))];
+    let host = turns.host("one", &agents).unwrap();
+    for session in ["a", "b"] {
+        assert!(landfall_tests::turns::run(&host, "todo", session, "").await.unwrap().is_completed());
+    }
+    let imports = |report: gc::Report| report.imports.unwrap();
+    assert_eq!(imports(host.collect(&eager(1)).await.unwrap()), gc::ImportsCollected { kept: 1, ..Default::default() });
+    host.fork(&selector("todo/b"), &name("todo/c")).await.unwrap();
+    for session in ["todo/a", "todo/b"] {
+        host.delete(&name(session)).await.unwrap();
+        assert_eq!(imports(host.collect(&eager(1)).await.unwrap()).kept, 1, "the fork stands on it");
+    }
+    sound(&turns.host("two", &agents).unwrap(), "todo/c").await;
+    host.delete(&name("todo/c")).await.unwrap();
+    // Not while a run is waiting that was accepted before: it may have taken the import up already.
+    let world = World::default().member("other").await;
+    let waiting = Key::Queue(landfall::store::SessionHash::of(&name("todo/d")), run(7));
+    let entry = landfall::session::QueueEntry { session: name("todo/d"), ..landfall_tests::replicas::entry(&world, "d", 7) };
+    host.store().create(&waiting, &entry).await.unwrap();
+    landfall_tests::turns::run(&host, "todo", "e", "").await.unwrap();
+    host.delete(&name("todo/e")).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(imports(host.collect(&eager(1)).await.unwrap()).kept, 1);
+    }
+    host.store().delete(&waiting).await.unwrap();
+    let dry = imports(host.collect(&Options { dry_run: true, ..eager(1) }).await.unwrap());
+    assert_eq!((dry.kept, dry.dropped.len()), (0, 1), "{dry:?}");
+    let done = imports(host.collect(&eager(1)).await.unwrap());
+    assert_eq!(done.dropped, dry.dropped);
+    assert!(done.deleted_packs > 0);
+    // Once more, on this host and on a fresh one.
+    assert!(landfall_tests::turns::run(&host, "todo", "f", "").await.unwrap().is_completed());
+    let other = turns.host("three", &agents).unwrap();
+    assert!(landfall_tests::turns::run(&other, "todo", "g", "").await.unwrap().is_completed());
+    for session in ["todo/f", "todo/g"] {
+        sound(&turns.host("four", &agents).unwrap(), session).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_2_000_turns_the_head_is_small_and_a_turn_costs_what_the_first_did() {
+    let turns = Turns::new().unwrap();
+    let host = host(&turns, "one");
+    begin(&host, "bot/s").await;
+    let store = host.store().clone();
+    let replica = Arc::new(landfall::session::Replica::start(store.clone(), "worker".parse().unwrap(), None, None).await.unwrap());
+    let sessions = landfall::session::Sessions::new(store.clone(), replica);
+    let clock: landfall::clock::SharedClock = Arc::new(landfall::clock::SystemClock);
+    let spool = Arc::new(landfall::workspace::Spool::new(turns.folder.path().to_owned(), 1 << 20, 1 << 30));
+    let (mut first, mut most) = (0, 0);
+    for n in 0..2_000_u64 {
+        let before = store.counts();
+        let Acquired::Held(held) = sessions.acquire(&name("bot/s"), landfall::id::RunId::new_v7(n, [1; 10]), None).await.unwrap() else {
+            panic!("busy")
+        };
+        let mut held = *held;
+        let base = held.checkpoint().cloned().unwrap();
+        let source = Arc::clone(host.open_checkpoint(base.clone()).source());
+        let limits = landfall::workspace::Limits::default();
+        let workspace =
+            landfall::workspace::Workspace::open(&source, &clock, &spool, limits, limits, Some(base.root.workspace.clone()), None);
+        let how = landfall::workspace::OpenHow { write: true, ..Default::default() };
+        let path = format!("d{}/f{}", n % 4, n % 4 + 4 * (n / 4 % 5));
+        let file = workspace.workspace.root().open_at(path.as_bytes(), landfall::workspace::Follow::Yes, how).await.unwrap();
+        file.write_at(0, format!("turn {n:06}").as_bytes()).unwrap();
+        let home = Arc::new(Home::Session(name("bot/s")));
+        let mut writer = PackWriter::new(store.clone(), home, WriterOptions::default());
+        let captured = landfall::workspace::capture::capture(&workspace.workspace, &mut writer).await.unwrap();
+        writer.finish().await.unwrap();
+        let root = landfall::checkpoint::root::RootRecord { workspace: writer.resolve_root(&captured.root).unwrap(), ..base.root.clone() };
+        let mut record = sessions.new_record(&held, Trigger::Manual, Origin::Server);
+        record.status = Status::Completed;
+        record.after = Some(landfall::checkpoint::root::Checkpoint::new(root));
+        sessions.commit(&mut held, record, &[]).await.unwrap();
+        let after = store.counts();
+        let cost = after.put_bytes - before.put_bytes;
+        if n == 50 {
+            first = cost;
+        }
+        most = most.max(if n > 50 { cost } else { 0 });
+        assert!(after.puts - before.puts <= 5, "turn {n}");
+        if n % 500 == 499 {
+            host.compact().await.unwrap();
+            // At most so many packs at a time go on the list, and the next call deletes them.
+            for _ in 0..6 {
+                host.collect(&eager(10)).await.unwrap();
+            }
+        }
+    }
+    assert!(most * 10 <= first * 12, "a turn's bytes: {first} in the beginning, {most} at most later");
+    let head = store.stat(&Key::Head(name("bot/s"))).await.unwrap().unwrap();
+    assert!(head.size <= 64 << 10, "{}", head.size);
+    let other = self::host(&turns, "two");
+    sound(&other, "bot/s").await;
+    assert!(packs(&host, "bot/s").await < 600);
 }

@@ -78,6 +78,12 @@ impl Seaweed {
         .into()
     }
 
+    /// Returns the port that it serves S3 on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the server's URL.
     #[must_use]
     pub fn endpoint(&self) -> String {

@@ -1,8 +1,9 @@
-//! The project's tasks: `cargo xtask setup | guests | test | demo`.
+//! The project's tasks: `cargo xtask setup | guests | test | demo | bench`.
 //!
 //! It has few dependencies, so that it builds in seconds on a machine that has nothing yet.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for people at a terminal")]
 
+mod bench;
 mod command;
 mod demo;
 mod guests;
@@ -19,7 +20,8 @@ usage: cargo xtask TASK
   setup    installs what the build and the tests need beside Rust; quiet when nothing is missing
   guests   builds the guests, or those named after it, into <target>/components
   test     everything that CI runs
-  demo     the main job, on an embedded store";
+  demo     the main job, on an embedded store
+  bench    `bench checkpoint`: checkpoints beside restic, borg, git, tar and agno; see bench.rs for its flags";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         "guests" => guests::task(&rest),
         "test" => test::run(&rest),
         "demo" => demo::run(&rest),
+        "bench" => bench::run(&rest),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

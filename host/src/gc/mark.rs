@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::id::PackId;
 use crate::session::record::{RunRecord, Text};
 use crate::store::Store;
-use crate::workspace::page::{Home, Location, PageLink, Place};
+use crate::workspace::page::{Home, Location, PageLink, Place, Root};
 use crate::workspace::page_codec::{Reference, references};
 use crate::workspace::source::Source as _;
 
@@ -39,11 +39,18 @@ impl Marker {
     /// # Errors
     /// As [`crate::workspace::source::Source::page`]: then the marks aren't whole, and nothing may be concluded from them.
     pub(crate) async fn checkpoint(&mut self, record: &RootRecord) -> Result<()> {
-        let mut waiting: Vec<PageLink> = Vec::new();
         for root in [Some(&record.workspace), Some(&record.state), record.git.as_ref()].into_iter().flatten() {
-            waiting.push(root.page.clone());
-            waiting.extend(root.links.clone());
+            self.root(root).await?;
         }
+        Ok(())
+    }
+
+    /// Marks all that a root needs.
+    ///
+    /// # Errors
+    /// As [`Marker::checkpoint`].
+    pub(crate) async fn root(&mut self, root: &Root) -> Result<()> {
+        let mut waiting: Vec<PageLink> = std::iter::once(&root.page).chain(&root.links).cloned().collect();
         while !waiting.is_empty() {
             let mut batch = waiting.split_off(waiting.len().saturating_sub(BATCH));
             let mut fresh = Vec::with_capacity(batch.len());

@@ -8,11 +8,11 @@ use crate::checkpoint::root::{Checkpoint, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::error::{Error, Result};
 use crate::gc;
-use crate::id::SessionRef;
+use crate::id::{PackId, SessionRef};
 use crate::session::fork::exists;
 use crate::session::record::RunRecord;
 use crate::session::selector::Selector;
-use crate::session::{Head, Kept};
+use crate::session::{Head, Held, Kept};
 use crate::workspace::page::{Home, Page, Root};
 use crate::workspace::source::Sink as _;
 
@@ -38,8 +38,14 @@ impl Host {
         let kept: Kept = self.find(to).await?;
         self.inner.announce().await?;
         let words = format!("rolled back to checkpoint {}", kept.checkpoint.id);
-        let done = self.inner.sessions.rollback(session, &kept, self.inner.new_run_id(), &words).await?;
-        self.inner.keep_warm(session.clone(), done.snapshot);
+        let held = self.inner.sessions.begin_rollback(session, &kept, self.inner.new_run_id()).await?;
+        self.end(held, kept.checkpoint, &[], &words).await
+    }
+
+    /// Commits what no guest made. When that fails its lease stays, and whoever comes next on the session settles the run first.
+    async fn end(&self, mut held: Held, checkpoint: Checkpoint, packs: &[PackId], words: &str) -> Result<RunRecord> {
+        let done = self.inner.sessions.commit_without_guest(&mut held, checkpoint, packs, words).await?;
+        self.inner.keep_warm(held.session().clone(), done.snapshot);
         Ok(done.record)
     }
 
@@ -92,9 +98,7 @@ impl Host {
             }
         };
         let words = format!("imported {} entries, {} bytes", done.entries, done.bytes);
-        let committed = self.inner.sessions.commit_without_guest(held, checkpoint, &packs, &words).await?;
-        self.inner.keep_warm(session.clone(), committed.snapshot);
-        Ok((committed.record, done))
+        Ok((self.end(held, checkpoint, &packs, &words).await?, done))
     }
 
     /// Collects what no checkpoint needs any more, in all sessions of the store.

@@ -52,6 +52,9 @@ pub struct Imported {
     pub attributes: bool,
     /// What a session gets in another form than an author may expect.
     pub warnings: Warnings,
+    /// Whether a collection has dropped it: its packs are gone or go, and whoever wants the commit imports it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
 }
 
 impl Document for Imported {
@@ -141,6 +144,9 @@ pub async fn read_at_pin(source: &dyn Source, imported: &Imported, path: &[u8], 
     }
 }
 
+/// How long an import may take: well below the grace of a collection, which may take what isn't in a record for garbage.
+const IMPORT_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
 type Jobs = Arc<Mutex<HashMap<(Digest, CommitId), Weak<tokio::sync::Mutex<()>>>>>;
 
 /// The repositories of a store. Cheap to clone.
@@ -180,20 +186,39 @@ impl Repositories {
         for _ in 0..3 {
             // One import of a commit at a time in this process; other replicas may do the same work, and the first record stands.
             let _one = job.lock().await;
+            let mut over = None;
             if let Some(found) = self.store.load::<Imported>(&key).await? {
-                match self.touch(&key, found, access).await? {
-                    Some(imported) => return Ok(imported),
-                    None => continue,
-                }
-            }
-            let imported = self.import(access, progress).await.context_with(|| format!("importing commit {commit} of {}", access.url))?;
-            match self.store.create(&key, &imported).await? {
-                Created::Done(_) => return Ok(imported),
-                Created::Exists(found) => {
-                    if let Some(imported) = self.touch(&key, *found, access).await? {
-                        return Ok(imported);
+                if found.value.dropped {
+                    over = Some(found.version);
+                } else {
+                    match self.touch(&key, found, access).await? {
+                        Some(imported) => return Ok(imported),
+                        None => continue,
                     }
                 }
+            }
+            let began = self.store.clock().boot();
+            let imported = self.import(access, progress).await.context_with(|| format!("importing commit {commit} of {}", access.url))?;
+            if self.store.clock().boot().saturating_sub(began) > IMPORT_MAX {
+                return Err(Error::conflict(format!("importing commit {commit} of {} took too long", access.url))
+                    .code("import_too_slow")
+                    .hint("what it has stored may be collected already: repeat the run"));
+            }
+            let there = match over {
+                None => match self.store.create(&key, &imported).await? {
+                    Created::Done(_) => return Ok(imported),
+                    Created::Exists(found) => found,
+                },
+                Some(version) => match self.store.replace(&key, &version, &imported).await? {
+                    Replaced::Done(_) => return Ok(imported),
+                    Replaced::Refused(found) => found,
+                    Replaced::Gone => continue,
+                },
+            };
+            if !there.value.dropped
+                && let Some(imported) = self.touch(&key, *there, access).await?
+            {
+                return Ok(imported);
             }
         }
         Err(Error::conflict(format!("the import of commit {commit} was deleted while it was being used")).hint("repeat the run"))
@@ -241,8 +266,9 @@ impl Repositories {
     async fn touch(&self, key: &Key, found: Loaded<Imported>, access: &Access) -> Result<Option<Imported>> {
         let imported = check(found.value, access.url.as_str(), access.pin().commit)?;
         match self.store.replace(key, &found.version, &imported).await? {
-            // Refused: somebody else has touched it.
-            Replaced::Done(_) | Replaced::Refused(_) => Ok(Some(imported)),
+            Replaced::Done(_) => Ok(Some(imported)),
+            // Somebody else has touched it, or a collection has dropped it.
+            Replaced::Refused(found) => Ok((!found.value.dropped).then_some(imported)),
             Replaced::Gone => Ok(None),
         }
     }
@@ -277,8 +303,8 @@ pub async fn open(store: &Store, pin: &Pin) -> Result<Imported> {
     let url = RepositoryUrl::parse(&pin.url)?;
     let key = Key::Import(url.digest(), pin.commit);
     match store.load::<Imported>(&key).await? {
-        Some(found) => check(found.value, &pin.url, pin.commit),
-        None => Err(Error::not_found(format!("the import of commit {} of {} isn't in the store", pin.commit, pin.url))
+        Some(found) if !found.value.dropped => check(found.value, &pin.url, pin.commit),
+        _ => Err(Error::not_found(format!("the import of commit {} of {} isn't in the store", pin.commit, pin.url))
             .code("import_missing")
             .hint("restore it from a copy of the store")),
     }
@@ -313,6 +339,7 @@ async fn into_sink(
         git,
         attributes,
         warnings: imported.warnings,
+        dropped: false,
     })
 }
 

@@ -6,7 +6,7 @@
 use super::commit::Committed;
 use super::head::{Kept, Refusal};
 use super::lease::{Acquired, Held};
-use super::record::{Failure, Origin, Status, Text, Trigger};
+use super::record::{Origin, Status, Text, Trigger};
 use super::sessions::Sessions;
 use crate::checkpoint::root::Checkpoint;
 use crate::error::{Error, Result};
@@ -16,12 +16,12 @@ use crate::id::{PackId, RunId, SessionRef};
 const SETTLES: u32 = 3;
 
 impl Sessions {
-    /// Takes a session back to a checkpoint that it keeps: a completed run whose result is that checkpoint. This process has to be known
-    /// ([`super::Replica::announce`]).
+    /// Takes the lease to take a session back to a checkpoint that it keeps. [`Sessions::commit_without_guest`] then makes that checkpoint the
+    /// result of a run. This process has to be known ([`super::Replica::announce`]).
     ///
     /// # Errors
     /// `Conflict` with the code `session_busy` or `checkpoint_dropped`; `Usage` for a checkpoint of another session; `NotFound`; `Store`.
-    pub async fn rollback(&self, session: &SessionRef, to: &Kept, run: RunId, words: &str) -> Result<Committed> {
+    pub async fn begin_rollback(&self, session: &SessionRef, to: &Kept, run: RunId) -> Result<Held> {
         if to.session != *session {
             return Err(Error::usage(format!("checkpoint {} is of session {}, not of {session}", to.checkpoint.id, to.session))
                 .hint("`landfall session fork` makes a session from another one's checkpoint"));
@@ -35,7 +35,7 @@ impl Sessions {
             return Err(refusal.into_error(session));
         }
         held.restores(to.clone());
-        self.commit_without_guest(held, to.checkpoint.clone(), &[], words).await
+        Ok(held)
     }
 
     /// Takes the lease now or not at all; a run whose process died is settled first.
@@ -58,31 +58,16 @@ impl Sessions {
         Err(super::sessions::contended(session))
     }
 
-    /// Commits a checkpoint that no guest made. `words` say what was done; they are the record's output. On an error that leaves the run
-    /// unfinished it is ended as failed, so that its record can't be taken for an end.
-    pub(crate) async fn commit_without_guest(
-        &self,
-        mut held: Held,
-        checkpoint: Checkpoint,
-        packs: &[PackId],
-        words: &str,
-    ) -> Result<Committed> {
-        let mut record = self.new_record(&held, Trigger::Manual, Origin::Command);
+    /// Commits a checkpoint that no guest made. `words` say what was done; they are the record's output.
+    ///
+    /// # Errors
+    /// As [`Sessions::commit`]: unless the lease is lost, the run still has to be ended ([`Sessions::abandon`]), since its record may be there.
+    pub async fn commit_without_guest(&self, held: &mut Held, checkpoint: Checkpoint, packs: &[PackId], words: &str) -> Result<Committed> {
+        let mut record = self.new_record(held, Trigger::Manual, Origin::Command);
         record.status = Status::Completed;
         record.pin = checkpoint.root.pin.clone();
         record.after = Some(checkpoint);
         record.output = Some(Text::Inline(super::record::cut(words, super::record::MESSAGE_MAX)));
-        let error = match self.commit(&mut held, record, packs).await {
-            Ok(committed) => return Ok(committed),
-            Err(error) if matches!(error.stable_code(), "fenced" | "outcome_unknown") => return Err(error),
-            Err(error) => error,
-        };
-        let mut failed = self.new_record(&held, Trigger::Manual, Origin::Command);
-        failed.status = Status::Failed;
-        failed.failure = Some(Failure::new(error.stable_code(), error.message()));
-        if let Err(left) = self.commit(&mut held, failed, &[]).await {
-            tracing::warn!(run = %held.run(), error = %left.chain(), "a run could not be ended; the next one on the session settles it");
-        }
-        Err(error)
+        self.commit(held, record, packs).await
     }
 }

@@ -12,7 +12,7 @@ pub enum Selector {
     Run(RunId),
     /// The head of a session: `AGENT/SESSION`.
     Head(SessionRef),
-    /// What the turn with this number left behind: `AGENT/SESSION@3`. Turn 0 is the imported commit before any turn.
+    /// What the turn with this number left behind: `AGENT/SESSION@3`.
     Turn(SessionRef, u64),
     /// A named checkpoint of a session: `AGENT/SESSION@NAME`.
     Saved(SessionRef, String),

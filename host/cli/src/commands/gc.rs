@@ -33,7 +33,7 @@ pub(crate) async fn run(global: &Global, environment: Environment, gc: Gc) -> an
         let scrubbed =
             scrubbed.as_ref().map(|one| json!({ "packs": one.packs, "read": one.read, "bytes": one.bytes, "damaged": one.damaged }));
         output::json(
-            &json!({ "dry_run": gc.dry_run, "sessions": sessions, "left_alone": left, "compacted": compacted, "scrubbed": scrubbed }),
+            &json!({ "dry_run": gc.dry_run, "sessions": sessions, "left_alone": left, "imports": report.imports, "compacted": compacted, "scrubbed": scrubbed }),
         );
     } else {
         for (session, one) in &compacted {
@@ -42,6 +42,16 @@ pub(crate) async fn run(global: &Global, environment: Environment, gc: Gc) -> an
         }
         for (session, one) in &report.sessions {
             print(&output::safe(&session.to_string()), one, gc.dry_run);
+        }
+        if let Some(imports) = report.imports.as_ref().filter(|imports| imports.kept > 0 || imports.deleted_packs > 0) {
+            let (drops, deletes) = if gc.dry_run { ("would drop", "would delete") } else { ("dropped", "deleted") };
+            output::line(&format!("imported commits: {} kept", imports.kept));
+            for dropped in &imports.dropped {
+                output::line(&format!("  {drops} {}: no session stands on it", output::safe(dropped)));
+            }
+            if imports.deleted_packs > 0 {
+                output::line(&format!("  {deletes} {} packs, {}", imports.deleted_packs, output::size(imports.deleted_bytes)));
+            }
         }
         for (session, error) in &report.left_alone {
             output::line(&format!("{}: left alone: {}", output::safe(&session.to_string()), error.chain()));

@@ -1,0 +1,164 @@
+//! Checkpoints on a store that fails: a clear error, nothing lost, and the same thing works when the fault is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall::checkpoint::import::{From, ImportOptions};
+use landfall::clock::SystemClock;
+use landfall::config::Agent;
+use landfall::gc::{Options, Retention};
+use landfall::host::Host;
+use landfall::id::SessionRef;
+use landfall::random::SystemRandom;
+use landfall::store::{Abilities, Prefix, Store};
+use landfall_tests::fault_store::{Fault, FaultStore};
+use landfall_tests::turns::{Turns, agent};
+use object_store::memory::InMemory;
+
+const LINE: &str = "a line that is long enough not to lie in the entry of its file: 0123456789 0123456789\n";
+
+fn name(text: &str) -> SessionRef {
+    landfall::session::selector::parse_session(text).unwrap()
+}
+
+struct Ground {
+    turns: Turns,
+    faults: FaultStore,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let store = Store::with_backend(Arc::new(faults.clone()), "", Abilities::ALL, Arc::new(SystemClock), Arc::new(SystemRandom));
+        Self { turns: Turns { store, ..Turns::new().unwrap() }, faults }
+    }
+
+    /// A host with a cache of its own, whose agent adds a line to a file in each turn.
+    fn host(&self, cache: &str) -> Host {
+        let args = ["append", "/workspace/log", LINE].map(str::to_owned);
+        self.turns.host(cache, &[("bot", Agent { args: args.to_vec(), ..agent("fs-std") })]).unwrap()
+    }
+}
+
+async fn bring(host: &Host) -> landfall::Result<()> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("log"), LINE).unwrap();
+    for n in 0..10 {
+        std::fs::write(dir.path().join(format!("f{n}")), format!("file {n} ").repeat(200)).unwrap();
+    }
+    host.import(&name("bot/s"), From::Folder(dir.path().to_owned()), &ImportOptions::default()).await.map(drop)
+}
+
+async fn turn(host: &Host) -> landfall::Result<()> {
+    let record = landfall_tests::turns::run(host, "bot", "s", "").await?;
+    assert!(record.is_completed(), "{record:?}");
+    Ok(())
+}
+
+async fn lines(host: &Host) -> landfall::Result<usize> {
+    let bytes = host.open(&"bot/s".parse().unwrap()).await?.read("/workspace/log", 0, 1 << 20).await?;
+    assert_eq!(bytes.len() % LINE.len(), 0, "never a part of a turn");
+    Ok(bytes.len() / LINE.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_that_can_not_be_stored_ends_the_turn_and_leaves_the_session() {
+    for fault in [Fault::Fail500, Fault::Full, Fault::Denied, Fault::TimeOut, Fault::ApplyThenReset, Fault::ApplyThen500, Fault::FlipPut] {
+        let ground = Ground::new();
+        let host = ground.host("one");
+        bring(&host).await.unwrap();
+        turn(&host).await.unwrap();
+        let before = host.session(&name("bot/s")).await.unwrap();
+        ground.faults.after("/packs/", 0, 1000, fault);
+        let result = turn(&host).await;
+        ground.faults.heal();
+        // A store that says it checks what arrives is believed; the changed pack is found when it is read, never taken for another.
+        if fault == Fault::FlipPut {
+            let fresh = ground.host("fresh");
+            assert_eq!(lines(&fresh).await.unwrap_err().kind(), landfall::ErrorKind::Damaged);
+            continue;
+        }
+        let error = result.unwrap_err();
+        assert!(ground.faults.hits() > 0, "{fault:?}");
+        assert!(error.chain().contains("pack"), "{fault:?} names what could not be stored: {error:?}");
+        let after = host.session(&name("bot/s")).await.unwrap();
+        assert_eq!(
+            (after.seq, after.turn, &after.checkpoint, &after.lease),
+            (before.seq, before.turn, &before.checkpoint, &None),
+            "{fault:?}"
+        );
+        // The same turn again, here and on a host with nothing in memory; what was left over is collected.
+        turn(&host).await.unwrap();
+        let other = ground.host("two");
+        turn(&other).await.unwrap();
+        assert_eq!(lines(&other).await.unwrap(), 4, "{fault:?}");
+        let all = Options { retention: Retention { keep_last: 1, keep_days: 0 }, grace: Duration::ZERO, dry_run: false };
+        other.collect(&all).await.unwrap();
+        other.collect(&all).await.unwrap();
+        let open = other.open(&"bot/s".parse().unwrap()).await.unwrap();
+        assert!(other.verify(&open, true).await.unwrap().is_ok(), "{fault:?}");
+        let report = other.verify(&open, true).await.unwrap();
+        let there = other.store().list(&Prefix::SessionPacks(name("bot/s"))).await.unwrap().objects.len();
+        assert_eq!(there as u64, report.packs, "{fault:?}: nothing is left over");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_fails_in_the_middle_makes_no_session_and_works_when_repeated() {
+    for part in ["/packs/", "/runs/"] {
+        let ground = Ground::new();
+        let host = ground.host("one");
+        ground.faults.after(part, 0, 1000, Fault::Fail500);
+        bring(&host).await.unwrap_err();
+        ground.faults.heal();
+        assert!(host.session(&name("bot/s")).await.unwrap().checkpoint.is_none(), "{part}");
+        bring(&host).await.unwrap();
+        let head = host.session(&name("bot/s")).await.unwrap();
+        assert!(head.lease.is_none() && head.turn == 1, "{part}: {head:?}");
+        assert_eq!(lines(&ground.host("two")).await.unwrap(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_goes_wrong_once_is_repeated_and_one_that_always_does_is_an_error_with_a_name() {
+    let ground = Ground::new();
+    let host = ground.host("one");
+    bring(&host).await.unwrap();
+    turn(&host).await.unwrap();
+    for fault in [Fault::FlipGet, Fault::TruncateGet] {
+        let fresh = ground.host(&format!("once {fault:?}"));
+        ground.faults.after("/packs/", 0, 1, fault);
+        match lines(&fresh).await {
+            Ok(lines) => assert_eq!(lines, 2),
+            // A body that ends early is said at once: the client has no reason to believe that it would be longer next time.
+            Err(error) => assert!(fault == Fault::TruncateGet && error.kind() == landfall::ErrorKind::Damaged, "{error:?}"),
+        }
+        assert_eq!(lines(&fresh).await.unwrap(), 2, "no damage stays in a cache");
+
+        let fresh = ground.host(&format!("always {fault:?}"));
+        ground.faults.after("/packs/", 0, 1000, fault);
+        let error = lines(&fresh).await.unwrap_err();
+        assert_eq!(error.kind(), landfall::ErrorKind::Damaged, "{error:?}");
+        assert!(error.chain().contains("pack"), "{error:?}");
+        ground.faults.heal();
+        assert_eq!(lines(&fresh).await.unwrap(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_whose_answer_is_lost_is_one_fork() {
+    for fault in [Fault::ApplyThen500, Fault::ApplyThenReset, Fault::ApplyThen412, Fault::ApplyThen409] {
+        let ground = Ground::new();
+        let host = ground.host("one");
+        bring(&host).await.unwrap();
+        ground.faults.after("/head", 0, 1, fault);
+        ground.faults.after("fork/head", 0, 1, fault);
+        let head = host.fork(&"bot/s".parse().unwrap(), &name("bot/fork")).await.unwrap();
+        let parent = host.session(&name("bot/s")).await.unwrap();
+        assert_eq!(
+            parent.pins.iter().map(|pin| (pin.incarnation, pin.settled)).collect::<Vec<_>>(),
+            [(head.incarnation, true)],
+            "{fault:?}"
+        );
+    }
+}
