@@ -21,7 +21,7 @@ impl Sessions {
         let Some(lease) = self.get(session).await?.head.lease else {
             return self.alter(session, |head| head.delete(at)).await;
         };
-        if !self.is_gone(&lease.owner).await? {
+        if !self.is_lost(session, &lease).await? {
             return Err(Refusal::Busy(lease).into_error(session));
         }
         self.settle_lost(session, lease.run).await?;

@@ -50,6 +50,12 @@ impl Sessions {
                 Acquired::Ended(record) => {
                     return Err(Error::conflict(format!("run {run} has ended already: {}", record.status)).code("already_done"));
                 }
+                // A server's run goes on where servers run it, and comes first.
+                Acquired::Settle(lost, Some(entry)) if entry.origin == Origin::Server => {
+                    let error = Error::conflict(format!("session {session} is busy: run {} was cut off, and goes on first", lost.run()));
+                    self.release(*lost, true).await?;
+                    return Err(error.code("session_busy").hint("wait for that run, or cancel it"));
+                }
                 Acquired::Settle(mut lost, entry) => {
                     self.abandon(&mut lost, entry.as_deref(), "its process ended before it did").await?;
                 }
