@@ -74,6 +74,7 @@ pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWa
     };
     host.announce().await?;
     let busy = request.busy;
+    let _waits = turn.sessions.wait_for(&turn.session, run);
     let work = turn.accept(run, None, request).await?;
     turn.watch.event(RunEvent::Accepted { run });
 

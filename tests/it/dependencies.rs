@@ -35,7 +35,7 @@ fn the_named_crates_are_dependencies_in_use() {
 /// Drills are for tests: the command's own manifest never asks for them, and without debug assertions nothing of them is compiled.
 #[test]
 fn a_release_build_has_no_drills() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for manifest in ["Cargo.toml", "host/cli/Cargo.toml", "guests/xtask/Cargo.toml"] {
         let text = std::fs::read_to_string(root.join(manifest)).unwrap();
         assert!(!text.contains("drills"), "{manifest} asks for drills");

@@ -337,9 +337,13 @@ impl Sessions {
                 Some(head) => self.ended_by(head, queued.entry.run).await?.is_some(),
                 None => false,
             };
+            // What a task of this very process had accepted for itself is over when the task is.
+            let dropped = queued.entry.origin == Origin::Command
+                && queued.entry.owner == *self.owner()
+                && !self.waited.contains(session, queued.entry.run);
             if ended {
                 self.dequeue(session, queued.entry.run).await?;
-            } else if !self.is_gone(&queued.entry.owner).await? {
+            } else if !dropped && !self.is_gone(&queued.entry.owner).await? {
                 return Ok(false);
             }
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::at_work::AtWork;
+use super::at_work::{AtWork, Mark};
 use super::head::{Head, Lease, Owner, Proof, Refusal};
 use super::lease::Held;
 use super::replica::Replica;
@@ -29,6 +29,8 @@ pub struct Sessions {
     pub(super) settled: Arc<Mutex<HashMap<SessionRef, Vec<RunId>>>>,
     /// The runs that this process is at.
     pub(super) at_work: AtWork,
+    /// The runs of commands that somebody in this process waits for.
+    pub(super) waited: AtWork,
 }
 
 /// A head as it was read or written.
@@ -49,7 +51,7 @@ impl Sessions {
     /// Returns the sessions of a store for one replica.
     #[must_use]
     pub fn new(store: Store, replica: Arc<Replica>) -> Self {
-        Self { store, replica, settled: Arc::default(), at_work: AtWork::default() }
+        Self { store, replica, settled: Arc::default(), at_work: AtWork::default(), waited: AtWork::default() }
     }
 
     /// Returns the same sessions through another handle of the same store, whose requests are counted apart.
@@ -236,6 +238,11 @@ impl Sessions {
 
     pub(super) fn fresh(&self, make: impl FnOnce(Nonce, UnixNanos) -> Result<Head, Refusal>, session: &SessionRef) -> Result<Head> {
         make(Nonce::draw(&**self.store.random()), self.store.clock().now()).map_err(|refusal| refusal.into_error(session))
+    }
+
+    /// Says that somebody in this process waits for a run, until the result is dropped: its entry holds up those that were accepted after it.
+    pub(crate) fn wait_for(&self, session: &SessionRef, run: RunId) -> Mark {
+        self.waited.mark(session, run)
     }
 
     /// Whether nobody is at the run of a lease any more: its process is gone, or is this one and has dropped it.
