@@ -177,6 +177,9 @@ KEYS = [
     ("import", rf"repos/({HEX64})/({HEX40})"),
     ("pack", rf"repos/({HEX64})/packs/({HEX64})"),
     ("queued", rf"queue/({HEX64})/({UUID})"),
+    ("plan", r"schedules/plan/([^/]+)"),
+    ("schedule", r"schedules/state/([^/]+)"),
+    ("claim", rf"schedules/claims/([^/]+)/([0-9]{{8}}T[0-9]{{6}}Z|t-{UUID})"),
     ("replica", rf"replicas/(.+)-({HEX32})"),
     ("probe", rf"probe/({HEX32})"),
 ]
@@ -188,7 +191,7 @@ def kind_of(key):
         if match:
             if key.startswith("sessions/"):
                 unsegment(match[1]), unsegment(match[2])
-            if kind == "replica":
+            if kind in ("replica", "plan", "schedule", "claim"):
                 unsegment(match[1])
             return kind
     raise Damaged("no such key is described")

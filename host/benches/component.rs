@@ -65,6 +65,7 @@ fn call(workspace: &Workspace) -> Call {
         workspace: workspace.clone(),
         checkpoints: Arc::new(None),
         repository: Option::None,
+        schedules: Option::None,
         events: Arc::new(CollectedEvents::default()),
         config: BTreeMap::new(),
         args: Vec::new(),

@@ -25,6 +25,8 @@ use crate::repository::base::Base;
 use crate::repository::diff::DiffOptions;
 use crate::repository::history::CommitInfo;
 use crate::repository::status::StatusOptions;
+use crate::schedule::Schedules;
+use crate::schedule::zone::Zones;
 use crate::secret::{Mask, Secret};
 use crate::session::head::Head;
 use crate::session::record::{RunRecord, Text};
@@ -64,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) reader: Reader,
     pub(crate) store: Store,
     pub(crate) sessions: Sessions,
+    pub(crate) schedules: Schedules,
     pub(crate) mask: Mask,
     pub(crate) spool: PathBuf,
     access: Access,
@@ -166,7 +169,9 @@ impl HostBuilder {
         let replica = Arc::new(Replica::new(store.clone(), name, url, Process::current()).with_lease(lease));
         let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
         let access = Access::new(secrets, store.clone(), &folder);
+        let schedules = Schedules::new(store.clone(), sessions.clone(), config.schedule_terms(), Zones::default());
         let inner = Inner {
+            schedules,
             engine: Engine::new(&engine, clock, random)?,
             config,
             reader,
@@ -365,6 +370,12 @@ impl Host {
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.inner.store
+    }
+
+    /// Returns the schedules of the store, on the terms of this host's config.
+    #[must_use]
+    pub fn schedules(&self) -> &Schedules {
+        &self.inner.schedules
     }
 
     /// Returns the name of a session that nobody has yet.

@@ -225,6 +225,43 @@ name!(
     /// A replica's name: the operator's, or the host's name.
     ReplicaName, "a replica name", 64, "letters, digits, dots, hyphens and underscores, the first a letter or a digit", plain
 );
+name!(
+    /// A schedule's name: a key of `[schedules]` in the config, or what an agent calls one of its own.
+    ScheduleName, "a schedule name", 64, "letters, digits, dots, hyphens and underscores, the first a letter or a digit", plain
+);
+
+/// A schedule within one store: the operator's, by its name, or one that an agent made, by the agent and a name. So agents can't take
+/// names from each other or from the operator.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ScheduleId {
+    /// The agent that made it; none for the operator's.
+    pub agent: Option<AgentName>,
+    /// The name.
+    pub name: ScheduleName,
+}
+
+impl fmt::Display for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.agent {
+            Some(agent) => write!(f, "{agent}/{}", self.name),
+            None => self.name.fmt(f),
+        }
+    }
+}
+
+impl FromStr for ScheduleId {
+    type Err = Error;
+
+    /// Reads `NAME` or `AGENT/NAME`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Ok(match text.split_once('/') {
+            Some((agent, name)) => Self { agent: Some(agent.parse()?), name: name.parse()? },
+            None => Self { agent: None, name: text.parse()? },
+        })
+    }
+}
+
+text_serde!(ScheduleId);
 
 /// A session within one store: an agent and a name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

@@ -237,6 +237,10 @@ impl Turn<'_> {
                 git: git.clone(),
             }),
             repository: base.pin.clone().map(|pin| self.repository(pin, &git, &view)),
+            schedules: self.agent.schedules.is_some().then(|| {
+                Arc::new(crate::schedule::own::Own::new(self.host.schedules.clone(), self.session.agent.clone()))
+                    as Arc<dyn crate::capability::schedules::ScheduleService>
+            }),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
             args: entry.args.clone().unwrap_or_else(|| self.agent.args.clone()),

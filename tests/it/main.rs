@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that can't go on ends by panicking")]
 #![allow(unreachable_pub, missing_debug_implementations, clippy::type_complexity, reason = "nothing here is used from outside")]
 
+mod capability_schedules;
 mod checkpoint_faults;
 mod command;
 mod component;
@@ -13,7 +14,9 @@ mod policy_vectors;
 mod queue_worker;
 mod repository;
 mod restart_matrix;
+mod schedule_command;
 mod schedule_expressions;
+mod schedules;
 mod server;
 mod session_crash;
 mod session_lease;

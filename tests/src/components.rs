@@ -58,6 +58,7 @@ pub fn call(input: &str) -> (Call, Arc<CollectedEvents>) {
         workspace: workspace(Limits::default()),
         checkpoints: Arc::new(NoCheckpoints),
         repository: None,
+        schedules: None,
         events: sink,
         config: BTreeMap::new(),
         args: Vec::new(),

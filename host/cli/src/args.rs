@@ -360,8 +360,95 @@ pub(crate) enum Checkpoint {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Schedule {
+    /// List schedules with their next run
+    List {
+        /// Only this agent's
+        agent: Option<String>,
+    },
+    /// Make a schedule, or change one
+    Add(Box<Add>),
+    /// Show one: plan, next runs, what runs now, what is wrong
+    Show(ScheduleArg),
+    /// Run it now, whatever its plan says; a server does the work
+    Trigger {
+        #[command(flatten)]
+        schedule: ScheduleArg,
+        /// The input text instead of the plan's; - reads it from standard input
+        #[arg(long, short, value_name = "TEXT|-")]
+        input: Option<String>,
+        /// Makes a repeated trigger one run, for two days
+        #[arg(long)]
+        key: Option<String>,
+    },
+    /// Let nothing fire for now; triggers work
+    Pause(ScheduleArg),
+    /// Let it fire again; what was due meanwhile is over
+    Resume(ScheduleArg),
+    /// Show what became of its ticks, newest first, and why
+    History {
+        #[command(flatten)]
+        schedule: ScheduleArg,
+        /// So many at most
+        #[arg(long, short = 'n', default_value_t = 50)]
+        limit: usize,
+    },
+    /// Remove it; a run that goes on may finish
+    Remove(ScheduleArg),
     /// Say when an expression fires; needs neither config nor store
     Next(Next),
+}
+
+/// A schedule.
+#[derive(Args, Debug)]
+pub(crate) struct ScheduleArg {
+    /// Its name; AGENT/NAME for one that an agent made
+    #[arg(value_name = "NAME")]
+    pub(crate) schedule: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    pub(crate) schedule: ScheduleArg,
+    /// The agent that runs
+    #[arg(long, required_unless_present = "from")]
+    pub(crate) agent: Option<String>,
+    /// When: five fields, or @daily and the like; without it the schedule is on demand
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+    pub(crate) cron: Option<String>,
+    /// The time zone, by its IANA name [default: UTC]
+    #[arg(long, value_name = "ZONE", allow_hyphen_values = true)]
+    pub(crate) tz: Option<String>,
+    /// The input text of each run; - reads it from standard input
+    #[arg(long, short, value_name = "TEXT|-")]
+    pub(crate) input: Option<String>,
+    /// The session that it works in: continue (one, named as the schedule), fresh (a new one each time), or a name [default: continue]
+    #[arg(long, short, value_name = "continue|fresh|NAME")]
+    pub(crate) session: Option<String>,
+    /// What a tick does while a run goes on [default: skip]
+    #[arg(long, value_parser = ["skip", "queue"])]
+    pub(crate) overlap: Option<String>,
+    /// Which ticks run that nobody was there for [default: latest]
+    #[arg(long, value_parser = ["latest", "none", "all"])]
+    pub(crate) catch_up: Option<String>,
+    /// How late a tick may be caught up [default: 24h]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) catch_up_window: Option<String>,
+    /// Start up to so much later than the tick, always the same for one schedule
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) jitter: Option<String>,
+    /// How often a run that found something unavailable is tried again
+    #[arg(long, value_name = "TIMES")]
+    pub(crate) retries: Option<u32>,
+    /// The pause before the first retry; it doubles with each [default: 1m]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) retry_pause: Option<String>,
+    /// Change the schedule when there is one
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Take the document that `schedule show --json` prints, from this file or - for standard input; its revision must be the current one
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["agent", "cron", "tz", "input", "session", "overlap", "catch_up", "catch_up_window", "jitter", "retries", "retry_pause"])]
+    pub(crate) from: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -6,6 +6,7 @@ pub mod config;
 pub mod progress;
 pub mod refusal;
 pub mod repository;
+pub mod schedules;
 pub mod types;
 
 /// The bindings of the WIT world `landfall:agent/agent`, made from `wit/`.

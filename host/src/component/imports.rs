@@ -18,6 +18,7 @@ use crate::capability::checkpoints::HasCheckpoints;
 use crate::capability::config::HasConfig;
 use crate::capability::progress::HasProgress;
 use crate::capability::repository::HasRepository;
+use crate::capability::schedules::HasSchedules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::grants::{Capability, Grants};
 
@@ -30,7 +31,7 @@ pub const CONFIG_VERSION: &str = "0.2.0-rc.1";
 
 /// The interfaces that are linked, by package.
 const LINKED: &[(&str, &str, &[&str])] = &[
-    ("landfall:agent", AGENT_VERSION, &["checkpoints", "progress", "repository", "types"]),
+    ("landfall:agent", AGENT_VERSION, &["checkpoints", "progress", "repository", "schedules", "types"]),
     ("wasi:config", CONFIG_VERSION, &["store"]),
     (
         "wasi:cli",
@@ -256,6 +257,8 @@ fn link(l: &mut Linker<TurnState>) -> wasmtime::Result<()> {
     agent::checkpoints::add_to_linker::<T, HasCheckpoints>(l, T::checkpoints)?;
     agent::progress::add_to_linker::<T, HasProgress>(l, T::progress)?;
     agent::repository::add_to_linker::<T, HasRepository>(l, T::repository)?;
+    // Toolchains that import the whole world import this too, so it is linked for all; without a grant each call is denied.
+    agent::schedules::add_to_linker::<T, HasSchedules>(l, T::schedules)?;
     config_store::add_to_linker::<T, HasConfig>(l, T::config)?;
     Ok(())
 }
@@ -280,7 +283,7 @@ mod tests {
         for (name, says) in [
             ("landfall:agent/progress@0.2.0", "upgrade this host, or build the component against landfall:agent@0.1.0"),
             ("landfall:agent/progress@0.0.9", "and this host has 0.1.0: build the component against landfall:agent@0.1.0"),
-            ("landfall:agent/fetch@0.1.0", "has checkpoints, progress, repository"),
+            ("landfall:agent/fetch@0.1.0", "has checkpoints, progress, repository, schedules"),
             ("wasi:cli/stdin@0.3.0", "wasm32-wasip2"),
             ("wasi:http/outgoing-handler@0.2.3", "without an HTTP client"),
             ("wasi:nn/graph@0.2.0", "of WASI this host has wasi:config, wasi:cli"),

@@ -21,6 +21,7 @@ use crate::capability::bindings::exports::landfall::agent::turn as wit;
 use crate::capability::checkpoints::CheckpointService;
 use crate::capability::progress::{EventSink, LogStream};
 use crate::capability::repository::RepositoryService;
+use crate::capability::schedules::ScheduleService;
 use crate::capability::types::instant;
 use crate::clock::UnixNanos;
 use crate::error::{Error, Result};
@@ -85,6 +86,8 @@ pub struct Call {
     pub checkpoints: Arc<dyn CheckpointService>,
     /// Behind `repository`; none when the session has no repository.
     pub repository: Option<Arc<dyn RepositoryService>>,
+    /// Behind `schedules`; none when the agent may have none of its own.
+    pub schedules: Option<Arc<dyn ScheduleService>>,
     /// Takes its log lines and events.
     pub events: Arc<dyn EventSink>,
     /// Its configuration, for `wasi:config`.

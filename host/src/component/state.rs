@@ -16,6 +16,7 @@ use crate::capability::checkpoints::{self, CheckpointService};
 use crate::capability::config;
 use crate::capability::progress::{self, EventBudget, EventSink};
 use crate::capability::repository::{self, RepositoryService};
+use crate::capability::schedules::{self, ScheduleService};
 use crate::clock::SharedClock;
 use crate::policy::grants::Grants;
 use crate::workspace::Workspace;
@@ -30,6 +31,7 @@ pub(crate) struct TurnState {
     pub(super) meter: Meter,
     checkpoints: Arc<dyn CheckpointService>,
     repository: Option<Arc<dyn RepositoryService>>,
+    schedules: Option<Arc<dyn ScheduleService>>,
     events: Arc<dyn EventSink>,
     budget: EventBudget,
     config: BTreeMap<String, String>,
@@ -68,6 +70,7 @@ impl TurnState {
             meter: Meter::new(call.limits.memory),
             checkpoints: call.checkpoints,
             repository: call.repository,
+            schedules: call.schedules,
             events: call.events,
             budget: EventBudget::new(call.limits.events),
             config: call.config,
@@ -81,6 +84,10 @@ impl TurnState {
 
     pub(super) fn repository(&mut self) -> repository::View<'_> {
         repository::View { grants: &self.grants, service: self.repository.as_deref(), workspace: &self.workspace }
+    }
+
+    pub(super) fn schedules(&mut self) -> schedules::View<'_> {
+        schedules::View { grants: &self.grants, service: self.schedules.as_deref() }
     }
 
     pub(super) fn progress(&mut self) -> progress::View<'_> {

@@ -2,6 +2,7 @@
 
 mod egress;
 mod parse;
+mod schedules;
 mod server;
 mod units;
 
@@ -14,10 +15,12 @@ pub use server::{DEFAULT_PORT, Scope, Server, Token};
 pub use units::{parse_bytes, parse_span};
 
 use crate::error::{Error, Result};
-use crate::id::AgentName;
+use crate::id::{AgentName, ScheduleName};
 use crate::policy::addresses::PrivateRange;
 use crate::policy::credentials::{Audience, Placement};
 use crate::policy::hosts::HostList;
+use crate::schedule::plan::Spec;
+use crate::schedule::terms::{AgentTerms, Grant, RUNS_PER_HOUR, Terms};
 
 /// Everything that `landfall.toml` says.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +37,8 @@ pub struct Config {
     pub retention: crate::gc::Retention,
     /// How `landfall serve` listens and works.
     pub server: Server,
+    /// The schedules that it declares.
+    pub schedules: BTreeMap<ScheduleName, Spec>,
 }
 
 /// One agent.
@@ -59,6 +64,8 @@ pub struct Agent {
     pub limits: Limits,
     /// Whether a run that was started when its process died is started again (three attempts) or fails.
     pub on_crash: OnCrash,
+    /// What it may do with schedules of its own; none: nothing.
+    pub schedules: Option<Grant>,
 }
 
 impl Agent {
@@ -76,6 +83,7 @@ impl Agent {
             env: BTreeMap::new(),
             limits: Limits::default(),
             on_crash: OnCrash::default(),
+            schedules: None,
         }
     }
 }
@@ -176,6 +184,8 @@ pub struct Limits {
     pub output: u64,
     /// Bytes of logs, and again of events, kept of one run.
     pub log: u64,
+    /// Runs that schedules and triggers may start within an hour.
+    pub runs_per_hour: u32,
 }
 
 impl Default for Limits {
@@ -190,6 +200,7 @@ impl Default for Limits {
             input: 1 << 20,
             output: 1 << 20,
             log: 1 << 20,
+            runs_per_hour: RUNS_PER_HOUR,
         }
     }
 }
@@ -223,6 +234,20 @@ impl Config {
                 error.hint(format!("the config has {}", names.join(", ")))
             }
         }
+    }
+
+    /// Returns on which terms schedules run the agents.
+    #[must_use]
+    pub fn schedule_terms(&self) -> Terms {
+        let terms = |agent: &Agent| AgentTerms {
+            on_crash: match agent.on_crash {
+                OnCrash::Retry => crate::session::queue::OnCrash::Retry(crate::session::queue::ATTEMPTS_DEFAULT),
+                OnCrash::Fail => crate::session::queue::OnCrash::Fail,
+            },
+            runs_per_hour: agent.limits.runs_per_hour,
+            grant: agent.schedules,
+        };
+        Terms { agents: self.agents.iter().map(|(name, agent)| (name.clone(), terms(agent))).collect() }
     }
 
     /// Reads the text of a policy file: only a `[policy]` section.

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::egress::{self, RawCredential, RawHosts, RawPolicy, RawRanges};
+use super::schedules::{self, RawGrant, RawSchedule};
 use super::{Agent, Config, Credential, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
 use crate::error::{Error, Result};
 use crate::id::AgentName;
@@ -30,6 +31,8 @@ struct RawConfig {
     retention: RawRetention,
     #[serde(default)]
     server: super::server::RawServer,
+    #[serde(default)]
+    schedules: BTreeMap<Spanned<String>, RawSchedule>,
 }
 
 #[derive(Deserialize, Default)]
@@ -66,6 +69,7 @@ struct RawAgent {
     limits: RawLimits,
     #[serde(default)]
     on_crash: RawOnCrash,
+    schedules: Option<RawGrant>,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
@@ -112,6 +116,7 @@ struct RawLimits {
     input: Option<Spanned<String>>,
     output: Option<Spanned<String>>,
     log: Option<Spanned<String>>,
+    runs_per_hour: Option<u32>,
 }
 
 /// The text being read: what an error needs to point at a place in it.
@@ -190,7 +195,8 @@ pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {
         keep_days: raw.retention.keep_days.unwrap_or(kept.keep_days),
     };
     let server = super::server::server(&at, &raw.server, &agents)?;
-    Ok(Config { store: raw.store.url, agents, credentials, policy, retention, server })
+    let schedules = schedules::schedules(&at, raw.schedules, &agents)?;
+    Ok(Config { store: raw.store.url, agents, credentials, policy, retention, server, schedules })
 }
 
 pub(super) fn parse_policy(name: &str, text: &str) -> Result<Policy> {
@@ -217,6 +223,7 @@ fn agent(at: &Text<'_>, raw: &RawAgent, credentials: &BTreeMap<String, Credentia
             RawOnCrash::Retry => OnCrash::Retry,
             RawOnCrash::Fail => OnCrash::Fail,
         },
+        schedules: raw.schedules.as_ref().map(|raw| schedules::grant(at, raw)).transpose()?,
     })
 }
 
@@ -264,5 +271,6 @@ fn limits(at: &Text<'_>, raw: &RawLimits) -> Result<Limits> {
         input: at.bytes(raw.input.as_ref(), default.input)?,
         output: at.bytes_to(raw.output.as_ref(), default.output, TEXT_MAX)?,
         log: at.bytes_to(raw.log.as_ref(), default.log, TEXT_MAX)?,
+        runs_per_hour: raw.runs_per_hour.unwrap_or(default.runs_per_hour),
     })
 }

@@ -56,6 +56,19 @@ impl Grants {
         self.capabilities.contains(&capability)
     }
 
+    /// Refuses everything of schedules to an agent that may have none of its own.
+    #[must_use]
+    pub fn no_schedules(&self) -> Denial {
+        Denial {
+            agent: self.agent.to_string(),
+            capability: "schedules".to_owned(),
+            target: String::new(),
+            code: "not_granted".to_owned(),
+            why: "the agent isn't granted schedules of its own".to_owned(),
+            config_line: Some(format!("[agents.{}.schedules] max_schedules = 5", self.agent)),
+        }
+    }
+
     /// Refuses everything of the repository to an agent that has none.
     #[must_use]
     pub fn no_repository(&self) -> Denial {

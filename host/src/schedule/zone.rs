@@ -120,6 +120,52 @@ impl fmt::Display for Zone {
     }
 }
 
+/// The time zones that a process knows: the built-in ones, and what an embedder puts in their place.
+#[derive(Clone, Debug)]
+pub struct Zones {
+    version: String,
+    own: std::collections::BTreeMap<&'static str, TimeZone>,
+}
+
+impl Default for Zones {
+    fn default() -> Self {
+        Self { version: database_version().to_owned(), own: std::collections::BTreeMap::new() }
+    }
+}
+
+impl Zones {
+    /// Puts other rules in place of a zone's, as another version of the database would have them.
+    ///
+    /// # Errors
+    /// `Usage` for a name that is no zone and for bytes that aren't TZif (RFC 9636).
+    pub fn with(mut self, version: impl Into<String>, name: &str, tzif: &[u8]) -> Result<Self> {
+        let name = Zone::named(name)?.name;
+        let rules =
+            TimeZone::tzif(name, tzif).map_err(|error| Error::usage(format!("the rules given for {name} can't be read")).source(error))?;
+        self.version = version.into();
+        self.own.insert(name, rules);
+        Ok(self)
+    }
+
+    /// Returns the version of the database. Versions order as texts.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Finds a zone by its exact name.
+    ///
+    /// # Errors
+    /// As [`Zone::named`].
+    pub fn get(&self, name: &str) -> Result<Zone> {
+        let zone = Zone::named(name)?;
+        Ok(match self.own.get(zone.name) {
+            Some(rules) => Zone { name: zone.name, rules: rules.clone() },
+            None => zone,
+        })
+    }
+}
+
 /// Returns the version of the built-in time zone database, such as `2026f`. Versions order as texts.
 #[must_use]
 pub fn database_version() -> &'static str {

@@ -44,6 +44,21 @@ impl Version {
     }
 }
 
+/// What a listing shows of an object's version: it differs when the object was written again. Only good for noticing that; what is to be replaced
+/// has to be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mark {
+    e_tag: Option<String>,
+    size: u64,
+    modified: UnixNanos,
+}
+
+impl Mark {
+    pub(super) fn of(meta: &object_store::ObjectMeta) -> Self {
+        Self { e_tag: meta.e_tag.clone(), size: meta.size, modified: unix_nanos(meta) }
+    }
+}
+
 /// A document as it was read.
 #[derive(Clone, Debug)]
 pub struct Loaded<T> {

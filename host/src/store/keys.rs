@@ -10,7 +10,8 @@ use std::str::FromStr;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
-use crate::id::{AgentName, CommitId, Digest, PackId, ReplicaName, RunId, SessionName, SessionRef};
+use crate::id::{AgentName, CommitId, Digest, PackId, ReplicaName, RunId, ScheduleId, SessionName, SessionRef};
+use crate::tick::TickName;
 
 /// Longest percent-encoded segment in bytes.
 pub const SEGMENT_MAX: usize = 200;
@@ -34,6 +35,12 @@ pub enum Key {
     RepositoryPack(Digest, PackId),
     /// `queue/<session hash>/<run id>`: an accepted and unfinished run.
     Queue(SessionHash, RunId),
+    /// `schedules/plan/<id>`: what people and agents want of a schedule.
+    Plan(ScheduleId),
+    /// `schedules/state/<id>`: how far a schedule has come.
+    ScheduleState(ScheduleId),
+    /// `schedules/claims/<id>/<tick>`: which run a due instant became. Written once.
+    Claim(ScheduleId, TickName),
     /// `replicas/<name>-<boot nonce>`: a living process.
     Replica(ReplicaName, BootNonce),
     /// `probe/<nonce>`: a scratch object of the start-up self-test, or its remembered result.
@@ -138,6 +145,9 @@ impl fmt::Display for Key {
             Self::Import(repository, commit) => write!(f, "repos/{repository}/{commit}"),
             Self::RepositoryPack(repository, id) => write!(f, "repos/{repository}/packs/{id}"),
             Self::Queue(session, run) => write!(f, "queue/{session}/{run}"),
+            Self::Plan(id) => write!(f, "schedules/plan/{}", segment(&id.to_string())),
+            Self::ScheduleState(id) => write!(f, "schedules/state/{}", segment(&id.to_string())),
+            Self::Claim(id, tick) => write!(f, "schedules/claims/{}/{tick}", segment(&id.to_string())),
             Self::Replica(name, boot) => write!(f, "replicas/{}-{boot}", segment(name.as_str())),
             Self::Probe(nonce) => write!(f, "probe/{nonce}"),
         }
@@ -162,6 +172,9 @@ impl FromStr for Key {
                 ["repos", repository, "packs", id] => Self::RepositoryPack(repository.parse()?, id.parse()?),
                 ["repos", repository, commit] => Self::Import(repository.parse()?, commit.parse()?),
                 ["queue", session, run] => Self::Queue(SessionHash(session.parse()?), run.parse()?),
+                ["schedules", "plan", id] => Self::Plan(name_of(id)?.parse()?),
+                ["schedules", "state", id] => Self::ScheduleState(name_of(id)?.parse()?),
+                ["schedules", "claims", id, tick] => Self::Claim(name_of(id)?.parse()?, tick.parse()?),
                 ["replicas", replica] => match replica.rsplit_once('-') {
                     Some((name, boot)) => Self::Replica(name_of(name)?.parse()?, boot.parse()?),
                     None => return Ok(None),
@@ -206,6 +219,12 @@ pub enum Prefix {
     Queue,
     /// A session's queue.
     SessionQueue(SessionHash),
+    /// What is wanted of the schedules.
+    Plans,
+    /// How far the schedules have come.
+    ScheduleStates,
+    /// The claims of a schedule.
+    Claims(ScheduleId),
     /// Living processes.
     Replicas,
     /// Scratch objects of the self-test.
@@ -226,6 +245,9 @@ impl fmt::Display for Prefix {
             Self::Repositories => f.write_str("repos"),
             Self::Queue => f.write_str("queue"),
             Self::SessionQueue(session) => write!(f, "queue/{session}"),
+            Self::Plans => f.write_str("schedules/plan"),
+            Self::ScheduleStates => f.write_str("schedules/state"),
+            Self::Claims(id) => write!(f, "schedules/claims/{}", segment(&id.to_string())),
             Self::Replicas => f.write_str("replicas"),
             Self::Probes => f.write_str("probe"),
         }

@@ -24,6 +24,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
 
 pub use self::backend::{Options, is_option};
+pub use self::cas::Mark;
 pub use self::counters::Counts;
 pub use self::keys::{BootNonce, Key, Nonce, Prefix, SessionHash};
 pub use self::probe::Abilities;
@@ -86,6 +87,8 @@ pub struct Listed {
     pub size: u64,
     /// When it was written, by the store's own clock.
     pub modified: UnixNanos,
+    /// Differs when the object was written again.
+    pub mark: Mark,
 }
 
 /// What a listing found.
@@ -327,7 +330,7 @@ impl Store {
     pub async fn stat(&self, key: &Key) -> Result<Option<Listed>> {
         self.counters.head();
         match self.inner.objects.head(&self.path(key)?).await {
-            Ok(meta) => Ok(Some(Listed { key: key.clone(), size: meta.size, modified: unix_nanos(&meta) })),
+            Ok(meta) => Ok(Some(Listed { key: key.clone(), size: meta.size, modified: unix_nanos(&meta), mark: Mark::of(&meta) })),
             Err(error) if failure::classify(&error) == failure::Failure::Missing => Ok(None),
             Err(error) => Err(self.explain("looking for", key, error)),
         }
@@ -407,7 +410,7 @@ impl Store {
         while let Some(meta) = stream.try_next().await.map_err(|error| self.explain("listing", prefix, error))? {
             let below = self.below_prefix(meta.location.as_ref());
             match below.parse() {
-                Ok(key) => listing.objects.push(Listed { key, size: meta.size, modified: unix_nanos(&meta) }),
+                Ok(key) => listing.objects.push(Listed { key, size: meta.size, modified: unix_nanos(&meta), mark: Mark::of(&meta) }),
                 Err(_) => listing.foreign.push(below.to_owned()),
             }
         }

@@ -1,9 +1,13 @@
 //! `landfall serve`: one of any number of replicas on a store.
 
+use std::sync::Arc;
+
 use landfall::clock::{Clock as _, SystemClock};
 use landfall::component::EngineOptions;
+use landfall::component::cancel::{CancelReason, Canceller};
 use landfall::config::Server;
 use landfall::id::ReplicaName;
+use landfall::schedule::poller::{Poller, PollerOptions};
 use landfall::session::replica::{LEASE_MAX, LEASE_MIN};
 use landfall::worker::{QueueWorker, WorkerOptions};
 use tokio::net::TcpListener;
@@ -32,6 +36,7 @@ pub(crate) async fn run(global: &Global, environment: Environment, args: Serve) 
         Some(name) => name.clone(),
         None => machine_name()?,
     };
+    let declared = environment.config.schedules.clone();
     let guests = u32::try_from(server.concurrency).unwrap_or(u32::MAX);
     let host = setup::builder(global, environment, true)
         .await?
@@ -43,8 +48,17 @@ pub(crate) async fn run(global: &Global, environment: Environment, args: Serve) 
     // Known to the others before the first lease; a store without conditional writes refuses a second replica here.
     host.announce().await?;
     let worker = QueueWorker::start(host.clone(), WorkerOptions { concurrency: server.concurrency, poll: server.poll });
+    super::schedule::report(global, &host.schedules().declare(&declared).await?);
+    // Schedules are looked at less often than the queue: their ticks wake the poller by themselves.
+    let options = PollerOptions { poll: server.poll.saturating_mul(5), ..PollerOptions::default() };
+    let poller = Arc::new(Poller::new(host.schedules().clone(), options));
+    let (stop_polling, stopped) = Canceller::new();
+    let polling = tokio::spawn({
+        let poller = Arc::clone(&poller);
+        async move { poller.run(&stopped).await }
+    });
     let grace = server.grace;
-    let listening = Listening::start(listener, host.clone(), worker.clone(), server)?;
+    let listening = Listening::start(listener, host.clone(), worker.clone(), poller, server)?;
     let address = listening.address();
     if global.json {
         output::json(&serde_json::json!({ "listening": address.to_string(), "replica": name, "store": host.store().to_string() }));
@@ -54,6 +68,7 @@ pub(crate) async fn run(global: &Global, environment: Environment, args: Serve) 
 
     signals.next().await;
     listening.drain();
+    stop_polling.cancel(CancelReason::Shutdown);
     if !global.quiet {
         output::note(&format!("stopping: {} runs may finish within {grace:?}; again to interrupt them", worker.running()));
     }
@@ -62,6 +77,10 @@ pub(crate) async fn run(global: &Global, environment: Environment, args: Serve) 
         () = signals.next() => worker.stop(std::time::Duration::ZERO).await,
     };
     listening.end().await;
+    // It stops between two schedules; what it had taken goes on elsewhere.
+    if let Err(error) = polling.await {
+        output::note(&format!("warning: the schedules' poller ended badly: {error}"));
+    }
     if interrupted > 0 && !global.quiet {
         output::note(&format!("{interrupted} runs were given back; they start again elsewhere"));
     }

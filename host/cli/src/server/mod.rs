@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod routes;
+mod schedules;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use landfall::config::Server;
 use landfall::host::Host;
+use landfall::schedule::poller::Poller;
 use landfall::worker::QueueWorker;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,6 +24,7 @@ const CLOSING: Duration = Duration::from_secs(5);
 pub(crate) struct App {
     pub(crate) host: Host,
     pub(crate) worker: QueueWorker,
+    pub(crate) poller: Arc<Poller>,
     pub(crate) server: Server,
     /// Whether new turns are taken: false from the first signal on.
     pub(crate) taking: AtomicBool,
@@ -48,9 +51,15 @@ pub(crate) fn check_exposure(server: &Server) -> landfall::Result<()> {
 
 impl Listening {
     /// Serves until [`Listening::end`].
-    pub(crate) fn start(listener: TcpListener, host: Host, worker: QueueWorker, server: Server) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        listener: TcpListener,
+        host: Host,
+        worker: QueueWorker,
+        poller: Arc<Poller>,
+        server: Server,
+    ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        let app = Arc::new(App { host, worker, server, taking: AtomicBool::new(true), ending: watch::Sender::new(false) });
+        let app = Arc::new(App { host, worker, poller, server, taking: AtomicBool::new(true), ending: watch::Sender::new(false) });
         let mut ending = app.ending.subscribe();
         let router = routes::router(Arc::clone(&app));
         let task = tokio::spawn(async move {

@@ -42,6 +42,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/runs/{run}/cancel", post(cancel_run))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .merge(super::schedules::router())
         .fallback(async || Refused::from(Error::not_found("there is no such path").code("path_missing")))
         .method_not_allowed_fallback(async || {
             Refused::with(StatusCode::METHOD_NOT_ALLOWED, Error::usage("the path is there, but not with this method").code("method"))

@@ -18,6 +18,15 @@ fn keys_are_as_the_format_says() {
     assert_eq!(Key::Queue(SessionHash::of(&s), run).to_string(), format!("queue/{}/{run}", SessionHash::of(&s)));
     assert_eq!(Key::Replica("a-b".parse().unwrap(), Nonce::from_bytes([1; 16])).to_string(), format!("replicas/a-b-{}", "01".repeat(16)));
     assert_eq!(Key::Marker.to_string(), "landfall-store");
+    let (nightly, own): (ScheduleId, ScheduleId) = ("nightly".parse().unwrap(), "reviewer/nightly".parse().unwrap());
+    assert_eq!(Key::Plan(nightly.clone()).to_string(), "schedules/plan/nightly");
+    assert_eq!(Key::ScheduleState(own.clone()).to_string(), "schedules/state/reviewer%2Fnightly");
+    let tick = TickName::Due("2026-03-08T07:00:00Z".parse().unwrap());
+    assert_eq!(Key::Claim(nightly.clone(), tick).to_string(), "schedules/claims/nightly/20260308T070000Z");
+    assert_eq!(Key::Claim(nightly, TickName::Triggered(run)).to_string(), format!("schedules/claims/nightly/t-{run}"));
+    for text in ["schedules/plan/nightly", "schedules/state/reviewer%2Fnightly", "schedules/claims/nightly/20260308T070000Z"] {
+        assert_eq!(text.parse::<Key>().unwrap().to_string(), text);
+    }
 }
 
 #[test]
@@ -35,7 +44,19 @@ fn other_spellings_are_refused() {
         assert!(name_of(bad).is_err(), "{bad}");
     }
     let head = Key::Head(session("a", "b")).to_string();
-    for bad in ["", "/", "sessions/a/b", "sessions/a/b/head/", "sessions//b/head", "sessions/%61/b/head", "replicas/x", "probe/ABC"] {
+    for bad in [
+        "",
+        "/",
+        "sessions/a/b",
+        "sessions/a/b/head/",
+        "sessions//b/head",
+        "sessions/%61/b/head",
+        "replicas/x",
+        "probe/ABC",
+        "schedules/plan/a/b",
+        "schedules/claims/a/20260308T070000",
+        "schedules/claims/a/20261308T070000Z",
+    ] {
         assert!(bad.parse::<Key>().is_err(), "{bad}");
     }
     assert!(head.parse::<Key>().is_ok());
