@@ -3,6 +3,10 @@
 //! They are compiled in only with the feature `drills`, which the tests turn on, and never without debug assertions: a release build has none of
 //! them, whatever features other packages of a build ask for. Everywhere else [`pass`] and [`disabled`] are nothing.
 
+mod thread;
+
+pub use self::thread::{TakenAway, take_away};
+
 /// Whether this build has them.
 pub const COMPILED: bool = cfg!(all(feature = "drills", debug_assertions));
 
@@ -185,7 +189,7 @@ mod armed {
     }
 
     pub(crate) fn disabled(safeguard: Safeguard) -> bool {
-        ORDERS.get().is_some_and(|orders| orders.without == Some(safeguard))
+        super::thread::is_away(safeguard) || ORDERS.get().is_some_and(|orders| orders.without == Some(safeguard))
     }
 
     pub(crate) fn hides_process() -> bool {

@@ -16,6 +16,7 @@ use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, RootRecord};
 use crate::checkpoint::verify::{self, Depth, Report};
 use crate::component::CacheOptions;
+use crate::component::body::{Body, Component};
 use crate::component::cancel::{Cancel, CancelReason, Canceller};
 use crate::component::engine::{Engine, EngineOptions};
 use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
@@ -63,6 +64,8 @@ pub struct Host {
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
+    /// Runs in place of every agent's component.
+    body: Option<Arc<dyn Body>>,
     pub(crate) reader: Reader,
     pub(crate) store: Store,
     pub(crate) sessions: Sessions,
@@ -87,6 +90,9 @@ pub struct HostBuilder {
     secrets: BTreeMap<String, Secret>,
     broad_token: bool,
     engine: EngineOptions,
+    shared_engine: Option<Engine>,
+    body: Option<Arc<dyn Body>>,
+    process: Option<Process>,
     name: Option<ReplicaName>,
     url: Option<String>,
     lease: Duration,
@@ -123,6 +129,28 @@ impl HostBuilder {
         self
     }
 
+    /// Takes an engine that other hosts of this program use too, in place of one of its own.
+    #[must_use]
+    pub fn shared_engine(mut self, engine: Engine) -> Self {
+        self.shared_engine = Some(engine);
+        self
+    }
+
+    /// Runs this program's own code in place of every agent's component.
+    #[must_use]
+    pub fn body(mut self, body: Arc<dyn Body>) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// Says how other processes of this machine find out that this one has ended; the default is the kernel's own account of it. With
+    /// none they have to wait for a lease without a sign of life.
+    #[must_use]
+    pub fn process(mut self, process: Option<Process>) -> Self {
+        self.process = process;
+        self
+    }
+
     /// Names this replica; the default is `local`.
     #[must_use]
     pub fn replica_name(mut self, name: ReplicaName) -> Self {
@@ -149,7 +177,7 @@ impl HostBuilder {
     /// # Errors
     /// `Local` when the cache folder or the engine can't be made.
     pub fn build(self) -> Result<Host> {
-        let Self { store, config, cache, secrets, broad_token, mut engine, name, url, lease } = self;
+        let Self { store, config, cache, secrets, broad_token, mut engine, shared_engine, body, process, name, url, lease } = self;
         let (clock, random) = (Arc::clone(store.clock()), Arc::clone(store.random()));
         let (folder, disk) = match cache {
             Some(folder) => {
@@ -166,13 +194,17 @@ impl HostBuilder {
             Some(name) => name,
             None => "local".parse()?,
         };
-        let replica = Arc::new(Replica::new(store.clone(), name, url, Process::current()).with_lease(lease));
+        let replica = Arc::new(Replica::new(store.clone(), name, url, process).with_lease(lease));
         let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
         let access = Access::new(secrets, store.clone(), &folder);
         let schedules = Schedules::new(store.clone(), sessions.clone(), config.schedule_terms(), Zones::default());
         let inner = Inner {
             schedules,
-            engine: Engine::new(&engine, clock, random)?,
+            engine: match shared_engine {
+                Some(engine) => engine,
+                None => Engine::new(&engine, clock, random)?,
+            },
+            body,
             config,
             reader,
             store,
@@ -195,6 +227,7 @@ impl HostBuilder {
 async fn keep_known(host: std::sync::Weak<Inner>, replica: Arc<Replica>) {
     loop {
         let error = tokio::select! {
+            biased;
             error = replica.keep_alive() => error,
             () = gone(&host) => return,
         };
@@ -272,6 +305,9 @@ impl Host {
             secrets: BTreeMap::new(),
             broad_token: false,
             engine: EngineOptions::default(),
+            shared_engine: None,
+            body: None,
+            process: Process::current(),
             name: None,
             url: None,
             lease: crate::session::replica::LEASE,
@@ -696,6 +732,14 @@ impl Inner {
                 .hint("GITHUB_TOKEN can usually write: unset it for this process, and keep only the read token"));
         }
         Ok(agent)
+    }
+
+    /// Returns what runs the turns of a component.
+    pub(crate) async fn body(&self, component: &std::path::Path) -> Result<Arc<dyn Body>> {
+        match &self.body {
+            Some(body) => Ok(Arc::clone(body)),
+            None => Ok(Arc::new(Component { engine: self.engine.clone(), loaded: self.engine.load(component).await? })),
+        }
     }
 
     pub(crate) fn new_run_id(&self) -> RunId {

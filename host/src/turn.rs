@@ -25,11 +25,11 @@ use crate::capability::repository::RepositoryService;
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
+use crate::component::body::Body;
 use crate::component::cancel::{Cancel, CancelReason, Canceller};
 use crate::component::failure::GuestFailure;
 use crate::component::invoke::{self, Call, GuestRequest, Invoked};
 use crate::component::limits::GuestLimits;
-use crate::component::load::Loaded;
 use crate::config::{Agent, Limits};
 use crate::drill::{self, Point};
 use crate::error::{Context as _, Error, ErrorKind, Result};
@@ -79,11 +79,11 @@ pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWa
     turn.watch.event(RunEvent::Accepted { run });
 
     // 2. Lease: the epoch rises, and every run before is fenced.
-    let held = match turn.lease(&work, busy, &component, &grants).await? {
+    let held = match turn.lease(&work, busy, &*component, &grants).await? {
         Leased::Held(held) => held,
         Leased::Ended(record) => return Ok(*record),
     };
-    turn.execute(held, work, &component, grants).await
+    turn.execute(held, work, &*component, grants).await
 }
 
 /// Accepts a run that any replica may drive: step 1. When this returns the run is known to every one of them.
@@ -100,7 +100,7 @@ pub(crate) async fn drive(host: &Arc<Inner>, work: Work, known: Option<Snapshot>
     let agent = host.agent(&work.entry.session.agent)?.clone();
     let turn = Turn::new(host, agent, work.entry.session.clone(), watch, cancel);
     let (component, grants) = turn.load().await?;
-    turn.drive(work, known, &component, &grants).await
+    turn.drive(work, known, &*component, &grants).await
 }
 
 struct Turn<'h> {
@@ -123,9 +123,9 @@ impl<'h> Turn<'h> {
     }
 
     /// Loads the component and compares its imports with what the agent is granted.
-    async fn load(&self) -> Result<(Arc<Loaded>, Grants)> {
+    async fn load(&self) -> Result<(Arc<dyn Body>, Grants)> {
         self.step(Step::Loading);
-        let component = self.host.engine.load(&self.agent.component).await?;
+        let component = self.host.body(&self.agent.component).await?;
         let grants = Grants::own(self.session.agent.clone());
         component.check_granted(&grants)?;
         Ok((component, grants))
@@ -148,7 +148,7 @@ impl Turn<'_> {
     }
 
     /// Steps 3 to 10, under a lease.
-    async fn execute(&self, held: Box<Held>, work: Work, component: &Loaded, grants: Grants) -> Result<RunRecord> {
+    async fn execute(&self, held: Box<Held>, work: Work, component: &dyn Body, grants: Grants) -> Result<RunRecord> {
         let entry = work.entry.clone();
         let held = Arc::new(Mutex::new(*held));
         let attempt = self.attempt(&held, work, component, grants).await;
@@ -171,9 +171,18 @@ impl Turn<'_> {
                 return Err(Error::cancelled(format!("run {} was given back: this process is shutting down", entry.run)).code("drained"));
             }
             Ok(Attempt::GivenBack(_)) => {
-                return Err(Error::conflict(format!("run {} has lost its lease on session {}", entry.run, self.session))
+                let error = Error::conflict(format!("run {} has lost its lease on session {}", entry.run, self.session))
                     .code("fenced")
-                    .hint("another replica goes on with the session: look at it again, then repeat"));
+                    .hint("another replica goes on with the session: look at it again, then repeat");
+                // This process was silent for too long, and perhaps nobody has taken over yet. Then the lease is still its own to give back: as
+                // long as it lives, nobody else would take it away.
+                if entry.origin == Origin::Server {
+                    if let Err(left) = self.sessions.release(held, true).await {
+                        tracing::debug!(run = %entry.run, error = %left.chain(), "another replica has the lease");
+                    }
+                    return Err(error);
+                }
+                error
             }
             Err(error) if entry.origin == Origin::Server || held.head.is_cancelled(entry.run) => {
                 return self.end_or_repeat(held, &entry, error).await;
@@ -188,7 +197,7 @@ impl Turn<'_> {
     }
 
     /// Steps 3 to 7: all that may be repeated.
-    async fn attempt(&self, held: &Arc<Mutex<Held>>, work: Work, component: &Loaded, grants: Grants) -> Result<Attempt> {
+    async fn attempt(&self, held: &Arc<Mutex<Held>>, work: Work, component: &dyn Body, grants: Grants) -> Result<Attempt> {
         let Work { entry, input, attachments, .. } = work;
         drill::pass(Point::OpenBefore);
         // 3. Open the checkpoint; the first turn resolves and imports the pin.
@@ -410,10 +419,10 @@ impl Turn<'_> {
     }
 
     /// Runs the guest, and stops it when somebody wants that or the lease is lost.
-    async fn invoke(&self, held: &Arc<Mutex<Held>>, component: &Loaded, call: Call) -> Result<Invoked> {
+    async fn invoke(&self, held: &Arc<Mutex<Held>>, component: &dyn Body, call: Call) -> Result<Invoked> {
         let (canceller, token) = Canceller::new();
         let lost = self.host.lost();
-        let invoked = invoke::invoke(&self.host.engine, component, call, &token);
+        let invoked = component.invoke(call, &token);
         tokio::pin!(invoked);
         let reason = tokio::select! {
             biased;

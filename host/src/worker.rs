@@ -157,6 +157,7 @@ impl QueueWorker {
             }
             let rest = deadline.saturating_sub(clock.boot()).min(LOOK);
             tokio::select! {
+                biased;
                 changed = ticks.changed() => if changed.is_err() { clock.sleep(rest).await },
                 () = clock.sleep(rest) => {}
             }
@@ -247,6 +248,7 @@ impl Inner {
                 return;
             }
             tokio::select! {
+                biased;
                 _ = ticks.changed() => {}
                 () = clock.sleep(rest) => {}
             }

@@ -22,6 +22,8 @@ mod session_crash;
 mod session_lease;
 mod session_lines;
 mod session_safeguards;
+mod simulation;
+mod soak;
 mod store_conformance;
 mod store_faults;
 mod turn;

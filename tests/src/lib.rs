@@ -13,6 +13,7 @@ pub mod matrix;
 pub mod replicas;
 pub mod seaweed;
 pub mod serve;
+pub mod simulation;
 pub mod tools;
 pub mod turns;
 pub mod wasi_commands;

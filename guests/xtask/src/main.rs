@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask setup | guests | test | demo | bench`.
+//! The project's tasks: `cargo xtask setup | guests | test | demo | sim | bench`.
 //!
 //! It has few dependencies, so that it builds in seconds on a machine that has nothing yet.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for people at a terminal")]
@@ -9,6 +9,7 @@ mod demo;
 mod guests;
 mod places;
 mod setup;
+mod sim;
 mod test;
 mod toolchain;
 
@@ -21,7 +22,8 @@ usage: cargo xtask TASK
   guests   builds the guests, or those named after it, into <target>/components
   test     everything that CI runs
   demo     the main job, on an embedded store
-  bench    `bench checkpoint`: checkpoints beside restic, borg, git, tar and agno; see bench.rs for its flags";
+  bench    `bench checkpoint`: checkpoints beside restic, borg, git, tar and agno; see bench.rs for its flags
+  sim      many replicas on one store, simulated: --seeds N [--from S] runs many seeds, --seed S shows one";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "test" => test::run(&rest),
         "demo" => demo::run(&rest),
         "bench" => bench::run(&rest),
+        "sim" => sim::run(&rest),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

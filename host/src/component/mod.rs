@@ -1,6 +1,7 @@
 //! Running guests: one engine, components loaded by digest, one call after another, each in a fresh instance within its limits.
 
 mod artefact;
+pub mod body;
 pub mod cancel;
 pub mod engine;
 pub mod failure;
@@ -12,6 +13,7 @@ mod output;
 mod state;
 
 pub use artefact::CacheOptions;
+pub use body::Body;
 pub use cancel::{Cancel, CancelReason, Canceller};
 pub use engine::{Engine, EngineOptions};
 pub use failure::{Frame, GuestFailure, TrapKind};

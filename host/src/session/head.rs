@@ -94,7 +94,7 @@ pub enum State {
 }
 
 /// A process, as leases and queue entries name it: together the key of its object in `replicas/`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Owner {
     /// The replica's name.

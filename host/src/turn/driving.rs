@@ -2,8 +2,8 @@
 
 use super::lease::attempts_used;
 use super::{Turn, Work};
+use crate::component::body::Body;
 use crate::component::cancel::CancelReason;
-use crate::component::load::Loaded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::grants::Grants;
 use crate::session::head::Lease;
@@ -23,7 +23,7 @@ pub(crate) enum Driven {
 }
 
 impl Turn<'_> {
-    pub(super) async fn drive(&self, work: Work, known: Option<Snapshot>, component: &Loaded, grants: &Grants) -> Result<Driven> {
+    pub(super) async fn drive(&self, work: Work, known: Option<Snapshot>, component: &dyn Body, grants: &Grants) -> Result<Driven> {
         let entry = &work.entry;
         // 2. Lease.
         let mut held = match self.sessions.acquire_for(entry, known).await {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Turn, Work};
-use crate::component::load::Loaded;
+use crate::component::body::Body;
 use crate::error::{Error, Result};
 use crate::policy::grants::Grants;
 use crate::session::head::Refusal;
@@ -19,7 +19,7 @@ pub(super) enum Leased {
 
 impl Turn<'_> {
     /// Takes the lease for a run that somebody waits for; runs whose process died are settled first.
-    pub(super) async fn lease(&self, work: &Work, busy: Busy, component: &Loaded, grants: &Grants) -> Result<Leased> {
+    pub(super) async fn lease(&self, work: &Work, busy: Busy, component: &dyn Body, grants: &Grants) -> Result<Leased> {
         let entry = &work.entry;
         let mut known = self.host.warm(&self.session);
         loop {
@@ -70,6 +70,7 @@ impl Turn<'_> {
             self.watch.event(RunEvent::Warning(text));
         });
         tokio::select! {
+            biased;
             acquired = waiting => acquired,
             _ = self.cancel.cancelled() => {
                 self.give_up(work).await?;
@@ -83,7 +84,7 @@ impl Turn<'_> {
         &self,
         mut lost: Box<Held>,
         entry: Option<Box<QueueEntry>>,
-        component: &Loaded,
+        component: &dyn Body,
         grants: &Grants,
     ) -> Result<()> {
         let run = lost.run();

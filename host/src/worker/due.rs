@@ -1,6 +1,6 @@
 //! Which sessions are worth a look: the whole queue is listed now and then, and what was seen before decides.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) enum Outlook {
 
 /// What is known of the sessions in the queue.
 #[derive(Debug, Default)]
-pub(super) struct Looks(HashMap<SessionHash, Look>);
+pub(super) struct Looks(BTreeMap<SessionHash, Look>);
 
 #[derive(Debug, Default)]
 struct Look {
@@ -67,7 +67,7 @@ impl Looks {
     /// Compares a listing of the queue with what is known, and returns the sessions that are due. `gone` are the processes known to be dead.
     ///
     /// A run that is seen for the first time is left to the process that accepted it, until the next listing.
-    pub(super) fn due(&mut self, listing: &HashMap<SessionHash, Vec<RunId>>, gone: &HashSet<Owner>, now: Duration) -> Vec<SessionHash> {
+    pub(super) fn due(&mut self, listing: &BTreeMap<SessionHash, Vec<RunId>>, gone: &BTreeSet<Owner>, now: Duration) -> Vec<SessionHash> {
         self.0.retain(|session, _| listing.contains_key(session));
         let mut due = Vec::new();
         for (session, places) in listing {
@@ -86,7 +86,7 @@ impl Looks {
     }
 
     /// Returns the processes that hold others up.
-    fn owners(&self) -> HashSet<Owner> {
+    fn owners(&self) -> BTreeSet<Owner> {
         self.0.values().filter_map(|look| look.owner.clone()).collect()
     }
 }
@@ -125,13 +125,13 @@ async fn look(inner: &Arc<Inner>) -> Result<()> {
     let sessions = &inner.host.inner.sessions;
     let places = sessions.all_places().await?;
     let owners = inner.state().looks.owners();
-    let mut gone = HashSet::new();
+    let mut gone = BTreeSet::new();
     for owner in owners {
         if sessions.is_gone(&owner).await? {
             gone.insert(owner);
         }
     }
-    let mut listing: HashMap<SessionHash, Vec<RunId>> = HashMap::new();
+    let mut listing: BTreeMap<SessionHash, Vec<RunId>> = BTreeMap::new();
     for QueuePlace { session, run, .. } in &places {
         listing.entry(*session).or_default().push(*run);
     }
@@ -170,10 +170,10 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn listing(runs: &[u64]) -> (SessionHash, HashMap<SessionHash, Vec<RunId>>) {
+    fn listing(runs: &[u64]) -> (SessionHash, BTreeMap<SessionHash, Vec<RunId>>) {
         let session = SessionHash::of(&crate::id::SessionRef { agent: "a".parse().unwrap(), session: "s".parse().unwrap() });
         let runs: Vec<RunId> = runs.iter().map(|n| RunId::new_v7(*n, [0; 10])).collect();
-        (session, HashMap::from([(session, runs)]))
+        (session, BTreeMap::from([(session, runs)]))
     }
 
     fn owner() -> Owner {
@@ -184,35 +184,35 @@ mod tests {
     fn a_new_run_is_left_to_its_acceptor_for_one_listing() {
         let (session, queue) = listing(&[1]);
         let mut looks = Looks::default();
-        assert_eq!(looks.due(&queue, &HashSet::new(), SECOND), []);
-        assert_eq!(looks.due(&queue, &HashSet::new(), SECOND * 2), [session]);
+        assert_eq!(looks.due(&queue, &BTreeSet::new(), SECOND), []);
+        assert_eq!(looks.due(&queue, &BTreeSet::new(), SECOND * 2), [session]);
     }
 
     #[test]
     fn a_busy_session_is_looked_at_when_its_owner_dies_its_queue_moves_or_time_passes() {
         let (session, queue) = listing(&[1, 2]);
         let mut looks = Looks::default();
-        looks.due(&queue, &HashSet::new(), SECOND);
+        looks.due(&queue, &BTreeSet::new(), SECOND);
         looks.note(session, Outlook::Busy(owner()), SECOND);
-        assert_eq!(looks.owners(), HashSet::from([owner()]));
-        assert_eq!(looks.due(&queue, &HashSet::new(), SECOND * 2), []);
-        assert_eq!(looks.due(&queue, &HashSet::from([owner()]), SECOND * 2), [session]);
-        assert_eq!(looks.due(&listing(&[2]).1, &HashSet::new(), SECOND * 3), [session], "the first one has ended");
-        assert_eq!(looks.due(&listing(&[2]).1, &HashSet::new(), SECOND * 3), []);
-        assert_eq!(looks.due(&listing(&[2]).1, &HashSet::new(), SECOND + BUSY), [session]);
+        assert_eq!(looks.owners(), BTreeSet::from([owner()]));
+        assert_eq!(looks.due(&queue, &BTreeSet::new(), SECOND * 2), []);
+        assert_eq!(looks.due(&queue, &BTreeSet::from([owner()]), SECOND * 2), [session]);
+        assert_eq!(looks.due(&listing(&[2]).1, &BTreeSet::new(), SECOND * 3), [session], "the first one has ended");
+        assert_eq!(looks.due(&listing(&[2]).1, &BTreeSet::new(), SECOND * 3), []);
+        assert_eq!(looks.due(&listing(&[2]).1, &BTreeSet::new(), SECOND + BUSY), [session]);
     }
 
     #[test]
     fn failures_are_looked_at_ever_later_and_an_empty_queue_is_forgotten() {
         let (session, queue) = listing(&[1]);
         let mut looks = Looks::default();
-        looks.due(&queue, &HashSet::new(), Duration::ZERO);
+        looks.due(&queue, &BTreeSet::new(), Duration::ZERO);
         for _ in 0..10 {
             looks.note(session, Outlook::Failed, Duration::ZERO);
         }
-        assert_eq!(looks.due(&queue, &HashSet::new(), FAILED_MAX - SECOND), []);
-        assert_eq!(looks.due(&queue, &HashSet::new(), FAILED_MAX), [session]);
-        looks.due(&HashMap::new(), &HashSet::new(), FAILED_MAX);
+        assert_eq!(looks.due(&queue, &BTreeSet::new(), FAILED_MAX - SECOND), []);
+        assert_eq!(looks.due(&queue, &BTreeSet::new(), FAILED_MAX), [session]);
+        looks.due(&BTreeMap::new(), &BTreeSet::new(), FAILED_MAX);
         assert!(looks.0.is_empty());
     }
 }
