@@ -66,6 +66,7 @@ fn call(workspace: &Workspace) -> Call {
         checkpoints: Arc::new(None),
         repository: Option::None,
         schedules: Option::None,
+        outbound: Option::None,
         events: Arc::new(CollectedEvents::default()),
         config: BTreeMap::new(),
         args: Vec::new(),

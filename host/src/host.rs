@@ -22,6 +22,9 @@ use crate::component::engine::{Engine, EngineOptions};
 use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
+use crate::outbound::Outbound;
+use crate::policy::grants::{Capability, Grants};
+use crate::policy::resolve::{Resolver, SystemResolver};
 use crate::repository::base::Base;
 use crate::repository::diff::DiffOptions;
 use crate::repository::history::CommitInfo;
@@ -42,8 +45,10 @@ use crate::turn::{Submitted, Work};
 use crate::workspace::source::Source;
 
 mod access;
+mod ways;
 
 use access::Access;
+use ways::Ways;
 
 /// Bytes of decoded pages and content that a host keeps in memory.
 const READER_MEMORY: usize = 64 << 20;
@@ -73,6 +78,7 @@ pub(crate) struct Inner {
     pub(crate) mask: Mask,
     pub(crate) spool: PathBuf,
     access: Access,
+    ways: Ways,
     broad_token: bool,
     replica: Arc<Replica>,
     announced: OnceCell<()>,
@@ -96,6 +102,7 @@ pub struct HostBuilder {
     name: Option<ReplicaName>,
     url: Option<String>,
     lease: Duration,
+    resolver: Arc<dyn Resolver>,
 }
 
 impl HostBuilder {
@@ -119,6 +126,13 @@ impl HostBuilder {
     #[must_use]
     pub fn broad_token(mut self, present: bool) -> Self {
         self.broad_token = present;
+        self
+    }
+
+    /// Sets how names of other hosts are resolved; the default is the system's resolver. Its answers are judged like all others.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.resolver = resolver;
         self
     }
 
@@ -177,7 +191,8 @@ impl HostBuilder {
     /// # Errors
     /// `Local` when the cache folder or the engine can't be made.
     pub fn build(self) -> Result<Host> {
-        let Self { store, config, cache, secrets, broad_token, mut engine, shared_engine, body, process, name, url, lease } = self;
+        let Self { store, config, cache, secrets, broad_token, mut engine, shared_engine, body, process, name, url, lease, resolver } =
+            self;
         let (clock, random) = (Arc::clone(store.clock()), Arc::clone(store.random()));
         let (folder, disk) = match cache {
             Some(folder) => {
@@ -196,6 +211,7 @@ impl HostBuilder {
         };
         let replica = Arc::new(Replica::new(store.clone(), name, url, process).with_lease(lease));
         let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
+        let ways = Ways::new(secrets.clone(), Outbound::new(resolver, Arc::clone(&clock), mask.clone()));
         let access = Access::new(secrets, store.clone(), &folder);
         let schedules = Schedules::new(store.clone(), sessions.clone(), config.schedule_terms(), Zones::default());
         let inner = Inner {
@@ -212,6 +228,7 @@ impl HostBuilder {
             mask,
             spool: folder,
             access,
+            ways,
             broad_token,
             replica,
             announced: OnceCell::new(),
@@ -311,6 +328,7 @@ impl Host {
             name: None,
             url: None,
             lease: crate::session::replica::LEASE,
+            resolver: Arc::new(SystemResolver),
         }
     }
 
@@ -392,6 +410,18 @@ impl Host {
         Err(Error::not_found(format!("there is no run {run}"))
             .code("run_missing")
             .hint("`landfall session log` lists the runs of a session"))
+    }
+
+    /// Returns what an agent's component imports, each with whether the agent may import it.
+    ///
+    /// # Errors
+    /// `Usage` for an unknown agent; `Component` and `Local` for a component that can't be loaded.
+    pub async fn imports(&self, name: &AgentName) -> Result<Vec<(crate::component::imports::Import, bool)>> {
+        let agent = self.inner.config.agents.get(name).ok_or_else(|| self.inner.config.unknown_agent(name.as_str()))?;
+        let component = self.inner.engine.load(&agent.component).await?;
+        let grants = self.inner.grants(name, agent);
+        let granted = |import: &crate::component::imports::Import| import.capability().is_none_or(|capability| grants.allows(capability));
+        Ok(component.imports().iter().map(|import| (import.clone(), granted(import))).collect())
     }
 
     /// Makes this process unknown to others again. Call it after the last run; without it others have to notice that it has ended.
@@ -687,6 +717,14 @@ fn left_by(head: &Head, record: RunRecord) -> Result<Kept> {
 }
 
 impl Inner {
+    /// Returns an agent's way to other hosts; none for one that lists none.
+    ///
+    /// # Errors
+    /// `Config` for an unusable `ca_file`.
+    pub(crate) fn way_out(&self, agent: &AgentName) -> Result<Option<crate::outbound::AgentOutbound>> {
+        self.ways.of(&self.config, agent)
+    }
+
     /// Returns an agent's repository; none for an agent without one.
     pub(crate) fn repository(&self, agent: &AgentName) -> Result<Option<access::AgentRepository>> {
         self.access.of(&self.config, agent)
@@ -722,6 +760,15 @@ impl Inner {
     fn is_back(&self) {
         tracing::warn!("this process shows signs of life again");
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Canceller::new().0);
+    }
+
+    /// Returns what an agent may import: what every agent may, and `fetch` where it lists hosts.
+    pub(crate) fn grants(&self, name: &AgentName, agent: &Agent) -> Grants {
+        let mut grants = Grants::own(name.clone());
+        if !agent.allowed_outbound_hosts.patterns().is_empty() {
+            grants.capabilities.insert(Capability::Fetch);
+        }
+        grants
     }
 
     pub(crate) fn agent(&self, name: &AgentName) -> Result<&Agent> {

@@ -12,6 +12,7 @@ pub mod error;
 pub mod gc;
 pub mod host;
 pub mod id;
+pub mod outbound;
 pub mod policy;
 pub mod random;
 pub mod repository;

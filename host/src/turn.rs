@@ -21,6 +21,7 @@ use self::accept::Identified;
 pub(crate) use self::accept::{Submitted, Work};
 pub(crate) use self::driving::Driven;
 use self::lease::Leased;
+use crate::capability::progress::AuditEvents;
 use crate::capability::repository::RepositoryService;
 use crate::checkpoint::reader::Reader;
 use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
@@ -126,7 +127,7 @@ impl<'h> Turn<'h> {
     async fn load(&self) -> Result<(Arc<dyn Body>, Grants)> {
         self.step(Step::Loading);
         let component = self.host.body(&self.agent.component).await?;
-        let grants = Grants::own(self.session.agent.clone());
+        let grants = self.host.grants(&self.session.agent, &self.agent);
         component.check_granted(&grants)?;
         Ok((component, grants))
     }
@@ -250,6 +251,7 @@ impl Turn<'_> {
                 Arc::new(crate::schedule::own::Own::new(self.host.schedules.clone(), self.session.agent.clone()))
                     as Arc<dyn crate::capability::schedules::ScheduleService>
             }),
+            outbound: self.host.way_out(&self.session.agent)?.map(|way| way.open(run, Arc::new(AuditEvents(Arc::clone(&events) as _)))),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
             args: entry.args.clone().unwrap_or_else(|| self.agent.args.clone()),
@@ -264,6 +266,7 @@ impl Turn<'_> {
             grants,
         };
         drill::pass(Point::InstantiateBefore);
+        let door = call.outbound.clone();
         let invoked = self.invoke(held, component, call).await?;
         drill::pass(Point::RunAfter);
         if let Err(GuestFailure::Cancelled(reason @ (CancelReason::Shutdown | CancelReason::Fenced))) = &invoked.result {
@@ -309,6 +312,7 @@ impl Turn<'_> {
             record.warn(warning);
         }
         record.usage.store = self.store.counts();
+        record.usage.egress = door.map(|door| door.usage()).unwrap_or_default();
         Ok(Attempt::Ended(Box::new(record), written.packs.into_iter().map(|(pack, _)| pack).collect()))
     }
 

@@ -74,7 +74,7 @@ fn deny(code: &str) -> (String, String) {
 }
 
 async fn admit(egress: &Egress, url: &str, context: &str) -> (String, String) {
-    let ask = Ask { url, method: &Method::GET, from: None };
+    let ask = Ask { url, method: &Method::GET, headers: &[], from: None };
     match egress.admit(&ask, &resolver(context), &own()).await {
         Ok(_) => allow(),
         Err(refused) => deny(refused.code),
@@ -136,7 +136,7 @@ async fn redirects_are_followed_as_the_table_says() {
             None => allow(),
             Some(redirect) => {
                 let chain = Chain::begin(&page);
-                let ask = Ask { url: redirect.location, method: &redirect.method, from: Some((&page, &chain)) };
+                let ask = Ask { url: redirect.location, method: &redirect.method, headers: &[], from: Some((&page, &chain)) };
                 egress.admit(&ask, &resolver("-"), &own()).await.map_or_else(|refused| deny(refused.code), |_| allow())
             }
         };

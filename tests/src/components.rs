@@ -59,6 +59,7 @@ pub fn call(input: &str) -> (Call, Arc<CollectedEvents>) {
         checkpoints: Arc::new(NoCheckpoints),
         repository: None,
         schedules: None,
+        outbound: None,
         events: sink,
         config: BTreeMap::new(),
         args: Vec::new(),

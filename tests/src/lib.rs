@@ -17,3 +17,4 @@ pub mod simulation;
 pub mod tools;
 pub mod turns;
 pub mod wasi_commands;
+pub mod web;

@@ -22,7 +22,7 @@
 //!
 //! `Cargo.toml` needs `crate-type = ["cdylib"]` under `[lib]`, and the crate is built with `--target wasm32-wasip2`.
 //!
-//! Beside files there are [`repository`], [`checkpoints`], [`schedules`], [`progress`] and [`config`]. All of them need a host: in a test on one's own
+//! Beside files there are [`repository`], [`checkpoints`], [`fetch`], [`schedules`], [`progress`] and [`config`]. All of them need a host: in a test on one's own
 //! machine they panic, so keep an agent's logic in functions that take a directory and give a value, and call those from `run`.
 
 mod agent;
@@ -40,6 +40,7 @@ pub mod bindings {
 pub mod checkpoints;
 pub mod config;
 mod error;
+pub mod fetch;
 pub mod progress;
 pub mod repository;
 pub mod schedules;

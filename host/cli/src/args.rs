@@ -52,6 +52,8 @@ pub(crate) enum Command {
     /// Run agents by the clock or on demand
     #[command(subcommand)]
     Schedule(Schedule),
+    /// Explain an agent: its imports, and what is asked for, allowed and comes of both
+    Explain(Explain),
     /// Ask what an agent may reach
     #[command(subcommand)]
     Policy(Policy),
@@ -64,6 +66,12 @@ pub(crate) enum Command {
     Token(Token),
     /// Check the store: reachable, conditional writes and checksums enforced
     Doctor(Doctor),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// The agent
+    pub(crate) agent: String,
 }
 
 #[derive(Subcommand, Debug)]

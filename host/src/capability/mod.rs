@@ -3,6 +3,8 @@
 
 pub mod checkpoints;
 pub mod config;
+pub mod fetch;
+pub(crate) mod http;
 pub mod progress;
 pub mod refusal;
 pub mod repository;

@@ -16,6 +16,7 @@ use crate::capability::bindings::landfall::agent;
 use crate::capability::bindings::wasi::config::store as config_store;
 use crate::capability::checkpoints::HasCheckpoints;
 use crate::capability::config::HasConfig;
+use crate::capability::fetch::HasFetch;
 use crate::capability::progress::HasProgress;
 use crate::capability::repository::HasRepository;
 use crate::capability::schedules::HasSchedules;
@@ -31,7 +32,7 @@ pub const CONFIG_VERSION: &str = "0.2.0-rc.1";
 
 /// The interfaces that are linked, by package.
 const LINKED: &[(&str, &str, &[&str])] = &[
-    ("landfall:agent", AGENT_VERSION, &["checkpoints", "progress", "repository", "schedules", "types"]),
+    ("landfall:agent", AGENT_VERSION, &["checkpoints", "fetch", "progress", "repository", "schedules", "types"]),
     ("wasi:config", CONFIG_VERSION, &["store"]),
     (
         "wasi:cli",
@@ -51,6 +52,7 @@ const LINKED: &[(&str, &str, &[&str])] = &[
     ),
     ("wasi:clocks", WASI_VERSION, &["monotonic-clock", "wall-clock"]),
     ("wasi:filesystem", WASI_VERSION, &["preopens", "types"]),
+    ("wasi:http", WASI_VERSION, &["outgoing-handler", "types"]),
     ("wasi:io", WASI_VERSION, &["error", "poll", "streams"]),
     ("wasi:random", WASI_VERSION, &["insecure", "insecure-seed", "random"]),
     (
@@ -82,6 +84,7 @@ impl Import {
     pub fn capability(&self) -> Option<Capability> {
         match self.parts()? {
             ("landfall:agent", "checkpoints", _) => Some(Capability::Checkpoints),
+            ("landfall:agent", "fetch", _) => Some(Capability::Fetch),
             ("landfall:agent", "progress", _) => Some(Capability::Progress),
             ("landfall:agent", "repository", _) => Some(Capability::Repository),
             ("wasi:config", "store", _) => Some(Capability::Config),
@@ -96,9 +99,6 @@ impl Import {
         };
         let Some((_, ours, interfaces)) = LINKED.iter().find(|(name, _, _)| *name == package) else {
             return Some(match package {
-                "wasi:http" => "is not linked by this version of the host; build the component without an HTTP client \
-                                (with componentize-js: `disableFeatures: ['http', 'fetch-event']`)"
-                    .to_owned(),
                 _ if package.starts_with("wasi:") => format!("is not linked: of WASI this host has {}", linked_of("wasi:")),
                 _ => "is not linked: this host doesn't know the package".to_owned(),
             });
@@ -144,7 +144,13 @@ pub(super) fn check_granted(component: &str, imports: &[Import], grants: &Grants
     let problems: Vec<_> = imports
         .iter()
         .filter(|import| import.capability().is_some_and(|capability| !grants.allows(capability)))
-        .map(|import| (import, format!("is not granted to agent {}", grants.agent)))
+        .map(|import| {
+            let allowed_by = match import.capability() {
+                Some(Capability::Fetch) => grants.no_hosts("").config_line.map(|line| format!("; to allow it: {line}")),
+                _ => None,
+            };
+            (import, format!("is not granted to agent {}{}", grants.agent, allowed_by.unwrap_or_default()))
+        })
         .collect();
     if problems.is_empty() {
         return Ok(());
@@ -255,6 +261,8 @@ fn link(l: &mut Linker<TurnState>) -> wasmtime::Result<()> {
 
     agent::types::add_to_linker::<T, HasProgress>(l, T::progress)?;
     agent::checkpoints::add_to_linker::<T, HasCheckpoints>(l, T::checkpoints)?;
+    agent::fetch::add_to_linker::<T, HasFetch>(l, T::fetch)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(l)?;
     agent::progress::add_to_linker::<T, HasProgress>(l, T::progress)?;
     agent::repository::add_to_linker::<T, HasRepository>(l, T::repository)?;
     // Toolchains that import the whole world import this too, so it is linked for all; without a grant each call is denied.
@@ -283,9 +291,9 @@ mod tests {
         for (name, says) in [
             ("landfall:agent/progress@0.2.0", "upgrade this host, or build the component against landfall:agent@0.1.0"),
             ("landfall:agent/progress@0.0.9", "and this host has 0.1.0: build the component against landfall:agent@0.1.0"),
-            ("landfall:agent/fetch@0.1.0", "has checkpoints, progress, repository, schedules"),
+            ("landfall:agent/email@0.1.0", "has checkpoints, fetch, progress, repository, schedules"),
             ("wasi:cli/stdin@0.3.0", "wasm32-wasip2"),
-            ("wasi:http/outgoing-handler@0.2.3", "without an HTTP client"),
+            ("wasi:http/incoming-handler@0.2.3", "has outgoing-handler, types"),
             ("wasi:nn/graph@0.2.0", "of WASI this host has wasi:config, wasi:cli"),
             ("acme:db/query@1.0.0", "doesn't know the package"),
             ("host", "only such"),
@@ -298,9 +306,9 @@ mod tests {
 
     #[test]
     fn all_problems_come_in_one_message() {
-        let error = check_linked("agent.wasm", &[import("acme:db/query"), import("wasi:cli/exit@0.2.4"), import("wasi:http/types@0.2.4")])
+        let error = check_linked("agent.wasm", &[import("acme:db/query"), import("wasi:cli/exit@0.2.4"), import("wasi:nn/graph@0.2.0")])
             .unwrap_err();
-        assert!(error.message().contains("acme:db/query") && error.message().contains("wasi:http/types"), "{error}");
+        assert!(error.message().contains("acme:db/query") && error.message().contains("wasi:nn/graph"), "{error}");
         assert!(!error.message().contains("wasi:cli/exit"), "{error}");
     }
 

@@ -26,6 +26,7 @@ use crate::capability::types::instant;
 use crate::clock::UnixNanos;
 use crate::error::{Error, Result};
 use crate::id::RunId;
+use crate::outbound::Door;
 use crate::policy::grants::Grants;
 use crate::workspace::Workspace;
 
@@ -88,6 +89,8 @@ pub struct Call {
     pub repository: Option<Arc<dyn RepositoryService>>,
     /// Behind `schedules`; none when the agent may have none of its own.
     pub schedules: Option<Arc<dyn ScheduleService>>,
+    /// Its way to other hosts; none when it has none, and every request is denied.
+    pub outbound: Option<Door>,
     /// Takes its log lines and events.
     pub events: Arc<dyn EventSink>,
     /// Its configuration, for `wasi:config`.

@@ -8,15 +8,16 @@ use bytes::Bytes;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::invoke::Call;
 use super::limits::{Meter, RANDOM_BYTES, TABLE_ENTRIES};
 use super::output::Target;
 use crate::capability::checkpoints::{self, CheckpointService};
-use crate::capability::config;
 use crate::capability::progress::{self, EventBudget, EventSink};
 use crate::capability::repository::{self, RepositoryService};
 use crate::capability::schedules::{self, ScheduleService};
+use crate::capability::{config, fetch, http};
 use crate::clock::SharedClock;
 use crate::policy::grants::Grants;
 use crate::workspace::Workspace;
@@ -36,6 +37,8 @@ pub(crate) struct TurnState {
     budget: EventBudget,
     config: BTreeMap<String, String>,
     grants: Grants,
+    http: WasiHttpCtx,
+    hooks: http::Hooks,
 }
 
 /// The three standard streams of a guest.
@@ -75,6 +78,8 @@ impl TurnState {
             budget: EventBudget::new(call.limits.events),
             config: call.config,
             grants: call.grants,
+            http: WasiHttpCtx::new(),
+            hooks: http::Hooks { door: call.outbound },
         }
     }
 
@@ -94,6 +99,10 @@ impl TurnState {
         progress::View { events: self.events.as_ref(), budget: &mut self.budget }
     }
 
+    pub(super) fn fetch(&mut self) -> fetch::View<'_> {
+        fetch::View { grants: &self.grants, door: self.hooks.door.as_ref() }
+    }
+
     pub(super) fn config(&mut self) -> config::View<'_> {
         config::View { values: &self.config }
     }
@@ -102,6 +111,12 @@ impl TurnState {
 impl WasiView for TurnState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+impl WasiHttpView for TurnState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.hooks }
     }
 }
 

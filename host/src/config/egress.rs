@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::Method;
 use ipnet::IpNet;
@@ -9,9 +10,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::parse::Text;
-use super::{Config, Credential, CredentialSource, GITHUB_READ_TOKEN, Policy, Uses, nearest};
+use super::{Config, Credential, CredentialSource, GITHUB_READ_TOKEN, OutboundOptions, Policy, Uses, nearest, units};
 use crate::error::{Error, Result};
 use crate::id::AgentName;
+use crate::outbound::limits::OutboundLimits;
 use crate::policy::addresses::PrivateRange;
 use crate::policy::credentials::{Audience, CredentialRule, Placement};
 use crate::policy::egress::{Egress, Hosts};
@@ -63,6 +65,22 @@ pub(super) struct RawPolicy {
     credentials: Option<Vec<Spanned<String>>>,
     #[serde(default)]
     private_addresses: RawRanges,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOutbound {
+    ca_file: Option<PathBuf>,
+    request: Option<Spanned<String>>,
+    response: Option<Spanned<String>>,
+    run_bytes: Option<Spanned<String>>,
+    connect: Option<Spanned<String>>,
+    first_byte: Option<Spanned<String>>,
+    gap: Option<Spanned<String>>,
+    total: Option<Spanned<String>>,
+    parallel: Option<std::num::NonZeroUsize>,
+    parallel_host: Option<std::num::NonZeroUsize>,
+    per_minute: Option<std::num::NonZeroU32>,
 }
 
 /// The hosts that the built-in credential may ever be sent to by an agent's requests.
@@ -232,6 +250,32 @@ fn placement(at: &Text<'_>, raw: &RawInject) -> Result<Placement> {
     });
     let header = header.to_ascii_lowercase();
     Ok(Placement { scheme: scheme.transpose()?, header })
+}
+
+/// Reads how an agent's requests are made. Times are for `fetch`; a longer one is for `wasi:http` too.
+pub(super) fn outbound(at: &Text<'_>, raw: &RawOutbound, folder: &Path) -> Result<OutboundOptions> {
+    let mut limits = OutboundLimits::default();
+    let span = |value: &Option<Spanned<String>>, default: Duration| match value {
+        None => Ok(default),
+        Some(value) => units::parse_span(value.get_ref()).map_err(|message| at.error(value.span(), message)),
+    };
+    let fetch = &mut limits.fetch;
+    fetch.connect = span(&raw.connect, fetch.connect)?;
+    fetch.first_byte = span(&raw.first_byte, fetch.first_byte)?;
+    fetch.gap = span(&raw.gap, fetch.gap)?;
+    fetch.total = span(&raw.total, fetch.total)?;
+    let http = &mut limits.http;
+    http.connect = http.connect.max(fetch.connect);
+    http.first_byte = http.first_byte.max(fetch.first_byte);
+    http.gap = http.gap.max(fetch.gap);
+    http.total = http.total.max(fetch.total);
+    limits.request = at.bytes(raw.request.as_ref(), limits.request)?;
+    limits.response = at.bytes(raw.response.as_ref(), limits.response)?;
+    limits.run_bytes = at.bytes(raw.run_bytes.as_ref(), limits.run_bytes)?;
+    limits.parallel = raw.parallel.map_or(limits.parallel, Into::into);
+    limits.parallel_host = raw.parallel_host.map_or(limits.parallel_host, Into::into);
+    limits.per_minute = raw.per_minute.map_or(limits.per_minute, Into::into);
+    Ok(OutboundOptions { limits, ca_file: raw.ca_file.as_ref().map(|file| folder.join(file)) })
 }
 
 /// Refuses names of credentials that don't exist.

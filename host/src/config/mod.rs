@@ -1,6 +1,7 @@
 //! The configuration: `landfall.toml` as data, checked as a whole, with errors that name file, line and the nearest right name.
 
 mod egress;
+pub mod explain;
 mod parse;
 mod schedules;
 mod server;
@@ -16,6 +17,7 @@ pub use units::{parse_bytes, parse_span};
 
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ScheduleName};
+use crate::outbound::limits::OutboundLimits;
 use crate::policy::addresses::PrivateRange;
 use crate::policy::credentials::{Audience, Placement};
 use crate::policy::hosts::HostList;
@@ -54,6 +56,8 @@ pub struct Agent {
     pub allowed_outbound_hosts: HostList,
     /// Addresses that aren't public and are opened to it, each at one exact host.
     pub private_addresses: Vec<PrivateRange>,
+    /// How its requests to other hosts are made.
+    pub outbound: OutboundOptions,
     /// What `wasi:config/store` answers.
     pub config: BTreeMap<String, String>,
     /// Arguments of a command component, after its name.
@@ -78,6 +82,7 @@ impl Agent {
             credentials: Vec::new(),
             allowed_outbound_hosts: HostList::default(),
             private_addresses: Vec::new(),
+            outbound: OutboundOptions::default(),
             config: BTreeMap::new(),
             args: Vec::new(),
             env: BTreeMap::new(),
@@ -86,6 +91,15 @@ impl Agent {
             schedules: None,
         }
     }
+}
+
+/// How an agent's requests to other hosts are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutboundOptions {
+    /// How long they may take and how much they may move.
+    pub limits: OutboundLimits,
+    /// A PEM file of certificate authorities to trust for them besides the system's.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// What happens to a run whose process died.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::egress::{self, RawCredential, RawHosts, RawPolicy, RawRanges};
+use super::egress::{self, RawCredential, RawHosts, RawOutbound, RawPolicy, RawRanges};
 use super::schedules::{self, RawGrant, RawSchedule};
 use super::{Agent, Config, Credential, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
 use crate::error::{Error, Result};
@@ -59,6 +59,8 @@ struct RawAgent {
     allowed_outbound_hosts: RawHosts,
     #[serde(default)]
     private_addresses: RawRanges,
+    #[serde(default)]
+    outbound: RawOutbound,
     #[serde(default)]
     config: BTreeMap<String, String>,
     #[serde(default)]
@@ -141,7 +143,7 @@ impl Text<'_> {
         }
     }
 
-    fn bytes(&self, value: Option<&Spanned<String>>, default: u64) -> Result<u64> {
+    pub(super) fn bytes(&self, value: Option<&Spanned<String>>, default: u64) -> Result<u64> {
         value.map_or(Ok(default), |value| units::parse_bytes(value.get_ref()).map_err(|message| self.error(value.span(), message)))
     }
 
@@ -215,6 +217,7 @@ fn agent(at: &Text<'_>, raw: &RawAgent, credentials: &BTreeMap<String, Credentia
         credentials: raw.credentials.iter().map(|name| name.get_ref().clone()).collect(),
         allowed_outbound_hosts: egress::hosts(at, &raw.allowed_outbound_hosts)?,
         private_addresses: egress::ranges(at, &raw.private_addresses)?,
+        outbound: egress::outbound(at, &raw.outbound, folder)?,
         config: raw.config.clone(),
         args: raw.args.clone(),
         env: raw.env.clone(),

@@ -51,6 +51,8 @@ pub struct Ask<'a> {
     pub url: &'a str,
     /// The method.
     pub method: &'a Method,
+    /// The guest's headers.
+    pub headers: &'a [(&'a str, &'a [u8])],
     /// The page that redirects to it, and the chain so far; none for a first request.
     pub from: Option<(&'a Target, &'a Chain)>,
 }
@@ -81,12 +83,13 @@ impl Egress {
         Self { agent: agent.into(), hosts: Hosts::Listed { asked, allowed: None }, credentials: Vec::new(), private: Vec::new() }
     }
 
-    /// Decides about a request. Headers are checked by [`Egress::check_headers`], and budgets by who counts them.
+    /// Decides about a request. Budgets are for who counts them to check.
     ///
     /// # Errors
     /// The refusal, with the step that decided.
     pub async fn admit(&self, ask: &Ask<'_>, resolver: &dyn Resolver, own: &OwnAddresses) -> Result<Admitted, Refused> {
         let (target, entry) = self.check_url(ask)?;
+        self.check_headers(&target, ask.headers.iter().copied())?;
         let addresses = self.find_addresses(&target, resolver, own).await?;
         let injection = credentials::choose(&self.credentials, &target, ask.method, ask.from.map(|(_, chain)| chain));
         Ok(Admitted { target, addresses, entry, injection })

@@ -12,6 +12,8 @@ pub enum Capability {
     Checkpoints,
     /// `wasi:config/store`: the agent's own configuration.
     Config,
+    /// `landfall:agent/fetch`: the hosts that are listed for it.
+    Fetch,
     /// `landfall:agent/progress`: events of the run.
     Progress,
     /// `landfall:agent/repository`: the pinned repository, and the session's own commits on top of it.
@@ -28,6 +30,7 @@ impl Capability {
         match self {
             Self::Checkpoints => "checkpoints",
             Self::Config => "config",
+            Self::Fetch => "fetch",
             Self::Progress => "progress",
             Self::Repository => "repository",
         }
@@ -66,6 +69,19 @@ impl Grants {
             code: "not_granted".to_owned(),
             why: "the agent isn't granted schedules of its own".to_owned(),
             config_line: Some(format!("[agents.{}.schedules] max_schedules = 5", self.agent)),
+        }
+    }
+
+    /// Refuses a request of an agent that has no way out.
+    #[must_use]
+    pub fn no_hosts(&self, target: &str) -> Denial {
+        Denial {
+            agent: self.agent.to_string(),
+            capability: Capability::Fetch.name().to_owned(),
+            target: target.to_owned(),
+            code: "not_allowed".to_owned(),
+            why: "no hosts are allowed".to_owned(),
+            config_line: Some(format!(r#"[agents.{}] allowed_outbound_hosts = ["https://..."]"#, self.agent)),
         }
     }
 

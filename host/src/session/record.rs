@@ -14,6 +14,7 @@ use crate::clock::UnixNanos;
 use crate::drill::{self, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, Digest, PackId, RunId, SessionRef};
+use crate::outbound::EgressUsage;
 use crate::store::document::Document;
 use crate::store::{Counts, Nonce};
 use crate::workspace::page::{CHUNK_MAX, ChunkLink, Home, Location, Place};
@@ -210,6 +211,8 @@ pub struct Usage {
     pub memory_peak: u64,
     /// Requests to the store and their bytes, up to the writing of this record.
     pub store: Counts,
+    /// Requests of the guest to other hosts and their bytes.
+    pub egress: EgressUsage,
 }
 
 /// Why a run didn't complete.

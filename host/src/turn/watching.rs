@@ -26,9 +26,32 @@ struct Kept {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line<'t> {
-    Progress { kind: &'t str, payload: &'t str },
-    Denied { capability: &'t str, target: &'t str, code: &'t str, why: &'t str },
-    LogTruncated { limit: u64 },
+    Progress {
+        kind: &'t str,
+        payload: &'t str,
+    },
+    Denied {
+        capability: &'t str,
+        target: &'t str,
+        code: &'t str,
+        why: &'t str,
+    },
+    LogTruncated {
+        limit: u64,
+    },
+    Sent {
+        capability: &'t str,
+        method: &'t str,
+        origin: &'t str,
+        address: Option<std::net::IpAddr>,
+        status: Option<u16>,
+        outcome: &'t str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        credential: Option<&'t str>,
+        sent: u64,
+        received: u64,
+        ms: u64,
+    },
 }
 
 #[derive(Serialize)]
@@ -90,8 +113,24 @@ impl EventSink for Watching {
                 self.keep(&Line::LogTruncated { limit }, |kept| &mut kept.events);
                 self.watch.event(RunEvent::Warning(format!("the log is over its limit of {limit} bytes; the rest is dropped")));
             }
+            GuestEvent::Sent(sent) => {
+                let line = Line::Sent {
+                    capability: sent.capability,
+                    method: &sent.method,
+                    origin: &sent.origin,
+                    address: sent.address,
+                    status: sent.status,
+                    outcome: sent.outcome,
+                    credential: sent.credential.as_deref(),
+                    sent: sent.sent,
+                    received: sent.received,
+                    ms: u64::try_from(sent.elapsed.as_millis()).unwrap_or(u64::MAX),
+                };
+                self.keep(&line, |kept| &mut kept.events);
+            }
             GuestEvent::Denied(denial) => {
-                let line = Line::Denied { capability: &denial.capability, target: &denial.target, code: &denial.code, why: &denial.why };
+                let target = self.mask.apply(&denial.target);
+                let line = Line::Denied { capability: &denial.capability, target: &target, code: &denial.code, why: &denial.why };
                 self.keep(&line, |kept| &mut kept.events);
                 self.watch.event(RunEvent::Warning(self.mask.apply(&denial.to_string()).into_owned()));
             }

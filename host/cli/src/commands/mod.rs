@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod doctor;
+mod explain;
 mod gc;
 mod init;
 mod patch;
@@ -28,7 +29,7 @@ pub(crate) fn answer(cli: &Cli) -> Option<anyhow::Result<Done>> {
 pub(crate) fn needs(command: &Command) -> Needs {
     match command {
         Command::Policy(Policy::Check(args)) if args.agent_and_target().0.is_none() => Needs::Nothing,
-        Command::Policy(_) => Needs::Config,
+        Command::Policy(_) | Command::Explain(_) => Needs::Config,
         _ => Needs::All,
     }
 }
@@ -42,6 +43,7 @@ pub(crate) async fn run(cli: Cli, environment: Environment) -> anyhow::Result<Do
         Command::Session(verb) => session::run(global, environment, verb).await,
         Command::Checkpoint(verb) => checkpoint::run(global, environment, verb).await,
         Command::Schedule(verb) => schedule::run(global, environment, verb).await,
+        Command::Explain(args) => explain::run(global, environment, &args).await,
         Command::Policy(verb) => policy::run(global, &environment, verb).await,
         Command::Gc(args) => gc::run(global, environment, args).await,
         Command::Serve(args) => serve::run(global, environment, args).await,

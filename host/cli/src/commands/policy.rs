@@ -60,7 +60,7 @@ async fn check(global: &Global, environment: &Environment, args: &PolicyCheck) -
         });
         return Ok(answer(global, asked, &document));
     }
-    let ask = Ask { url: asked, method: &method, from: None };
+    let ask = Ask { url: asked, method: &method, headers: &[], from: None };
     let document = match egress.admit(&ask, &resolver, &own).await {
         Ok(admitted) => {
             let credential = admitted.injection.rule.map(|rule| egress.credentials[rule].name.as_str());

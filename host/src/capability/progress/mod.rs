@@ -3,12 +3,12 @@
 mod host;
 
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use host::{HasProgress, View};
 
 use super::refusal::{LimitReached, Refusal};
+use crate::outbound::audit::{AuditSink, Sent};
 use crate::policy::grants::Denial;
 
 /// Which of its outputs a guest wrote to.
@@ -44,12 +44,28 @@ pub enum GuestEvent {
     },
     /// A call was refused for want of a grant.
     Denied(Denial),
+    /// A request left, and has ended.
+    Sent(Sent),
 }
 
 /// Takes the events of a run as they happen. Must not wait: the guest stands still meanwhile.
 pub trait EventSink: Send + Sync + fmt::Debug {
     /// Takes an event.
     fn emit(&self, event: GuestEvent);
+}
+
+/// Notes of requests as events of the run.
+#[derive(Clone, Debug)]
+pub struct AuditEvents(pub Arc<dyn EventSink>);
+
+impl AuditSink for AuditEvents {
+    fn denied(&self, denial: Denial) {
+        self.0.emit(GuestEvent::Denied(denial));
+    }
+
+    fn sent(&self, sent: Sent) {
+        self.0.emit(GuestEvent::Sent(sent));
+    }
 }
 
 /// Keeps all events in memory.

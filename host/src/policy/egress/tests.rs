@@ -28,7 +28,7 @@ fn gate(asked: &[&str], allowed: Option<&[&str]>) -> Egress {
 }
 
 async fn admit(gate: &Egress, url: &str, resolver: &dyn Resolver) -> Result<Admitted, Refused> {
-    gate.admit(&Ask { url, method: &Method::GET, from: None }, resolver, &OwnAddresses::default()).await
+    gate.admit(&Ask { url, method: &Method::GET, headers: &[], from: None }, resolver, &OwnAddresses::default()).await
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn redirects_pass_the_whole_gate_and_never_lose_tls() {
     let page = Target::parse("https://a.example.com/").unwrap();
     let mut chain = Chain::begin(&page);
     let go = async |location: &str, chain: &Chain| {
-        let ask = Ask { url: location, method: &Method::GET, from: Some((&page, chain)) };
+        let ask = Ask { url: location, method: &Method::GET, headers: &[], from: Some((&page, chain)) };
         list.admit(&ask, &resolver, &OwnAddresses::default()).await.map_or_else(|refused| refused.code, |_| "ok")
     };
     assert_eq!(go("/b", &chain).await, "ok");
@@ -111,7 +111,7 @@ async fn redirects_pass_the_whole_gate_and_never_lose_tls() {
 #[tokio::test]
 async fn methods_that_make_tunnels_or_echo_requests_are_never_sent() {
     for method in [Method::CONNECT, Method::TRACE] {
-        let ask = Ask { url: "https://a.example.com/", method: &method, from: None };
+        let ask = Ask { url: "https://a.example.com/", method: &method, headers: &[], from: None };
         let refused = gate(&["*"], None).admit(&ask, &answers(PUBLIC), &OwnAddresses::default()).await.unwrap_err();
         assert_eq!((refused.step, refused.code), (Step::Method, "method"));
     }
