@@ -245,11 +245,11 @@ impl State {
     }
 
     /// Notes what has become of a name.
-    fn edit_name(&mut self, directory: NodeId, name: Bytes, edit: Edit) -> FsResult<()> {
+    fn edit_name(&mut self, directory: NodeId, name: &Bytes, edit: Edit) -> FsResult<()> {
         self.directory(directory)?;
-        self.budget.add_edit(&name);
+        self.budget.add_edit(name);
         if self.directory_mut(directory)?.edits.insert(name.clone(), edit).is_some() {
-            self.budget.remove_edit(&name);
+            self.budget.remove_edit(name);
         }
         Ok(())
     }
@@ -484,7 +484,7 @@ impl State {
             let Some(Home { directory, name }) = node.home.clone() else { return Ok(()) };
             node.edited = true;
             self.directory_mut(directory)?.cached.remove(&name);
-            self.edit_name(directory, name, Edit::Node(id))?;
+            self.edit_name(directory, &name, Edit::Node(id))?;
             id = directory;
         }
     }
@@ -498,7 +498,7 @@ impl State {
 
     /// Adds a name that wasn't there. What it names has to know its names already.
     pub(super) fn insert_name(&mut self, directory: NodeId, name: Bytes, edit: Edit) -> FsResult<()> {
-        self.edit_name(directory, name, edit)?;
+        self.edit_name(directory, &name, edit)?;
         self.directory_mut(directory)?.grown += 1;
         self.usage.entries += 1;
         self.touch(directory)
@@ -508,7 +508,7 @@ impl State {
     pub(super) fn remove_name(&mut self, directory: NodeId, name: &Bytes, in_base: bool) -> FsResult<()> {
         self.directory_mut(directory)?.cached.remove(name);
         if in_base {
-            self.edit_name(directory, name.clone(), Edit::Gone)?;
+            self.edit_name(directory, name, Edit::Gone)?;
         } else if self.directory_mut(directory)?.edits.remove(name).is_some() {
             self.budget.remove_edit(name);
         }
