@@ -107,7 +107,7 @@ impl Schedules {
                 Ok(_) => {}
                 // It is taken, so it isn't lost: a server goes on with it.
                 Err(error) => {
-                    tracing::warn!(schedule = %id, %run, error = %error.chain(), "a trigger is taken, and goes on at the next look")
+                    tracing::warn!(schedule = %id, %run, error = %error.chain(), "a trigger is taken, and goes on at the next look");
                 }
             }
         }

@@ -63,7 +63,7 @@ impl State {
         node.home = Some(Home { directory: place.directory, name: place.name.clone() });
         node.edited = true;
         let id = self.add_node(node);
-        self.insert_name(place.directory, place.name.clone(), Edit::Node(id))?;
+        self.insert_name(place.directory, &place.name, Edit::Node(id))?;
         Ok(id)
     }
 
@@ -123,7 +123,7 @@ impl State {
         node.names = names;
         node.home = None;
         let edit = number.map_or(Edit::Node(id), Edit::Linked);
-        self.insert_name(new.directory, new.name, edit)?;
+        self.insert_name(new.directory, &new.name, edit)?;
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl State {
                 Edit::Node(id)
             }
         };
-        self.insert_name(new.directory, new.name, edit)?;
+        self.insert_name(new.directory, &new.name, edit)?;
         Ok(())
     }
 

@@ -497,8 +497,8 @@ impl State {
     }
 
     /// Adds a name that wasn't there. What it names has to know its names already.
-    pub(super) fn insert_name(&mut self, directory: NodeId, name: Bytes, edit: Edit) -> FsResult<()> {
-        self.edit_name(directory, &name, edit)?;
+    pub(super) fn insert_name(&mut self, directory: NodeId, name: &Bytes, edit: Edit) -> FsResult<()> {
+        self.edit_name(directory, name, edit)?;
         self.directory_mut(directory)?.grown += 1;
         self.usage.entries += 1;
         self.touch(directory)
