@@ -73,7 +73,7 @@ impl State {
         node.edited = true;
         let id = self.nodes.add(node);
         self.usage.bytes = self.usage.bytes.saturating_add(size);
-        self.insert_name(place.directory, place.name, Edit::Node(id))?;
+        self.insert_name(place.directory, &place.name, Edit::Node(id))?;
         Ok(())
     }
 }
