@@ -445,6 +445,7 @@ async fn heads_without_end_are_refused() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a server that is slow is so in real time")]
 async fn servers_that_never_end_are_left() {
     // One says nothing, one drips its head, one drips its body, one stops in the middle.
     let limits = "[agents.a.outbound]\nfirst_byte = \"300ms\"\ngap = \"300ms\"\ntotal = \"1500ms\"";
