@@ -19,6 +19,7 @@ mod repository;
 mod restart_matrix;
 mod schedule_command;
 mod schedule_expressions;
+mod schedule_server;
 mod schedules;
 mod server;
 mod session_crash;

@@ -68,11 +68,13 @@ impl Schedules {
                 return Ok(Fired::LetGo);
             }
         }
+        // The session is made here, so that the run can be asked for at once, and never runs in another of the same name.
+        let incarnation = self.sessions().ensure(&session).await?.head.incarnation;
         let on_crash = self.inner.terms.agents.get(&session.agent).map_or(OnCrash::Retry(1), |terms| terms.on_crash);
         let entry = QueueEntry {
             run,
             session: session.clone(),
-            incarnation: None,
+            incarnation: Some(incarnation),
             input: claim.value.input.clone(),
             attachments: Vec::new(),
             trigger: Trigger::Schedule { schedule: plan.id.to_string(), tick: open.tick.due().map(Tick::nanos) },
