@@ -42,7 +42,9 @@ fn bytes(text: &str) -> Vec<u8> {
         if let Some(after) = rest.strip_prefix('n') {
             out.push(b'\n');
             rest = after;
-        } else if let Some(byte) = rest.strip_prefix('x').and_then(|digits| digits.get(..2)).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+        } else if let Some(byte) =
+            rest.strip_prefix('x').and_then(|digits| digits.get(..2)).and_then(|digits| u8::from_str_radix(digits, 16).ok())
+        {
             out.push(byte);
             rest = &rest[3..];
         }
@@ -64,7 +66,8 @@ fn command(words: &[&str]) -> Result<String, Error> {
             }
             io(fs::write(path, bytes(content)))?
         }
-        ["cat", path] => fs::read(place(path)).map_or_else(|error| format!("io {:?}", error.kind()), |bytes| format!("{:?}", String::from_utf8_lossy(&bytes))),
+        ["cat", path] => fs::read(place(path))
+            .map_or_else(|error| format!("io {:?}", error.kind()), |bytes| format!("{:?}", String::from_utf8_lossy(&bytes))),
         ["remove", path] => io(fs::remove_file(place(path)))?,
         ["rename", from, to] => io(fs::rename(place(from), place(to)))?,
         ["mkdir", path] => io(fs::create_dir_all(place(path)))?,
@@ -82,7 +85,14 @@ fn command(words: &[&str]) -> Result<String, Error> {
         ["log"] => {
             let commits = repository::log(100)?;
             let line = |commit: &repository::CommitInfo| {
-                format!("{} {} <{}> {:?}{}", commit.id, commit.author.name, commit.author.email, commit.message, if commit.pinned { " pinned" } else { "" })
+                format!(
+                    "{} {} <{}> {:?}{}",
+                    commit.id,
+                    commit.author.name,
+                    commit.author.email,
+                    commit.message,
+                    if commit.pinned { " pinned" } else { "" }
+                )
             };
             commits.iter().map(line).collect::<Vec<_>>().join(", ")
         }
@@ -96,7 +106,8 @@ fn status(compare: &Compare) -> Result<String, Error> {
     let entries = repository::status(compare)?;
     let line = |entry: &repository::StatusEntry| {
         let old = entry.old_path.as_ref().map_or_else(String::new, |old| format!(" from {old}"));
-        let mode = |info: &Option<landfall_guest::FileInfo>| info.as_ref().map_or_else(|| String::from("-"), |info| format!("{:o}", info.mode));
+        let mode =
+            |info: &Option<landfall_guest::FileInfo>| info.as_ref().map_or_else(|| String::from("-"), |info| format!("{:o}", info.mode));
         let ignored = if entry.ignored { " ignored" } else { "" };
         format!("{:?} {}{old} {} {}{ignored}", entry.kind, entry.path, mode(&entry.before), mode(&entry.after))
     };

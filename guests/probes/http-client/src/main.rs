@@ -19,8 +19,10 @@ fn ask(line: &str) -> anyhow::Result<String> {
     let (line, body) = line.split_once(" < ").unwrap_or((line, ""));
     let mut parts = line.split(" | ");
     let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
-    let headers: Vec<(String, String)> =
-        parts.filter_map(|header| header.split_once(": ")).map(|(name, value)| (name.to_owned(), value.replace("\\r\\n", "\r\n"))).collect();
+    let headers: Vec<(String, String)> = parts
+        .filter_map(|header| header.split_once(": "))
+        .map(|(name, value)| (name.to_owned(), value.replace("\\r\\n", "\r\n")))
+        .collect();
     let (method, url, body) = match words.as_slice() {
         ["upload", size, url] => (Method::Post, *url, vec![b'u'; size.parse()?]),
         [method, url] => (

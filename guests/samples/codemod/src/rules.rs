@@ -206,7 +206,10 @@ mod tests {
         assert!(refused("[[rule]]\nreplace = ''\n").contains("either `search` or `regex`"));
         assert!(refused("[[rule]]\nsearch = ''\nreplace = ''\n").contains("empty"));
         assert!(refused("[[rule]]\nregex = 'x*'\nreplace = ''\n").contains("match everywhere"));
-        assert!(refused("[[rule]]\nname = 'mine'\nregex = '('\nreplace = ''\n").contains("mine: the pattern \"(\" can't be used: unclosed group"));
+        assert!(
+            refused("[[rule]]\nname = 'mine'\nregex = '('\nreplace = ''\n")
+                .contains("mine: the pattern \"(\" can't be used: unclosed group")
+        );
         assert!(refused("[[rule]]\nsearch = 'a'\nreplace = ''\nglobs = []\n").contains("line 4: unknown field `globs`"));
         assert!(refused("\n[[rule]]\nsearch = 'a'\nreplace = ''\nfiles = ['[']\n").contains("line 2: rule 1: "));
         let broken = Rules::parse("[[rule]]\nsearch = 'a'\nreplace = \n", Some("codemod.toml")).unwrap_err().to_string();
