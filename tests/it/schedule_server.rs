@@ -80,7 +80,7 @@ fn a_schedule_over_http_from_its_making_to_its_removal() {
 #[test]
 fn every_trigger_has_one_run_while_servers_are_killed() {
     let commands = Commands::new(CONFIG);
-    let mut replicas = vec![serve(&commands, "a"), serve(&commands, "b")];
+    let mut replicas = [serve(&commands, "a"), serve(&commands, "b")];
     let body = json!({ "agent": "hello", "overlap": "queue", "session": "fresh" });
     assert_eq!(send(&replicas[0], "PUT", "/v1/schedules/many", &body, None).status, 201);
     let mut wanted = BTreeSet::new();
