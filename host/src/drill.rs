@@ -1,7 +1,7 @@
 //! Crash points and safeguards that can be taken away: for tests that want the real program to die, freeze or go wrong at a chosen place.
 //!
 //! They are compiled in only with the feature `drills`, which the tests turn on, and never without debug assertions: a release build has none of
-//! them, whatever features other packages of a build ask for. Everywhere else [`pass`] and [`disabled`] are nothing.
+//! them, whatever features other packages of a build ask for. Everywhere else `pass` and `disabled` are nothing.
 
 mod thread;
 

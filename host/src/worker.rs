@@ -2,7 +2,7 @@
 //! ([`crate::host::Host::submit`]); any worker on the store drives them, and what a dead replica left.
 //!
 //! One task drives one session at a time, in the order of its queue. A listing of the whole queue, now and then, finds what nobody is at:
-//! [`due`] decides from it, and from what was seen before, which sessions are worth requests of their own.
+//! `due.rs` decides from it, and from what was seen before, which sessions are worth requests of their own.
 
 mod due;
 mod session;
