@@ -23,7 +23,7 @@ use crate::config::{Agent, Config, GITHUB_READ_TOKEN};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ReplicaName, RunId, SessionName, SessionRef};
 use crate::outbound::Outbound;
-use crate::policy::grants::{Capability, Grants};
+use crate::policy::grants::Grants;
 use crate::policy::resolve::{Resolver, SystemResolver};
 use crate::repository::base::Base;
 use crate::repository::diff::DiffOptions;
@@ -419,7 +419,7 @@ impl Host {
     pub async fn imports(&self, name: &AgentName) -> Result<Vec<(crate::component::imports::Import, bool)>> {
         let agent = self.inner.config.agents.get(name).ok_or_else(|| self.inner.config.unknown_agent(name.as_str()))?;
         let component = self.inner.engine.load(&agent.component).await?;
-        let grants = self.inner.grants(name, agent);
+        let grants = Grants::own(name.clone());
         let granted = |import: &crate::component::imports::Import| import.capability().is_none_or(|capability| grants.allows(capability));
         Ok(component.imports().iter().map(|import| (import.clone(), granted(import))).collect())
     }
@@ -717,11 +717,11 @@ fn left_by(head: &Head, record: RunRecord) -> Result<Kept> {
 }
 
 impl Inner {
-    /// Returns an agent's way to other hosts; none for one that lists none.
+    /// Returns an agent's way to other hosts.
     ///
     /// # Errors
-    /// `Config` for an unusable `ca_file`.
-    pub(crate) fn way_out(&self, agent: &AgentName) -> Result<Option<crate::outbound::AgentOutbound>> {
+    /// `Config` for an unusable `ca_file`; `Usage` for an unknown agent.
+    pub(crate) fn way_out(&self, agent: &AgentName) -> Result<crate::outbound::AgentOutbound> {
         self.ways.of(&self.config, agent)
     }
 
@@ -760,15 +760,6 @@ impl Inner {
     fn is_back(&self) {
         tracing::warn!("this process shows signs of life again");
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(Canceller::new().0);
-    }
-
-    /// Returns what an agent may import: what every agent may, and `fetch` where it lists hosts.
-    pub(crate) fn grants(&self, name: &AgentName, agent: &Agent) -> Grants {
-        let mut grants = Grants::own(name.clone());
-        if !agent.allowed_outbound_hosts.patterns().is_empty() {
-            grants.capabilities.insert(Capability::Fetch);
-        }
-        grants
     }
 
     pub(crate) fn agent(&self, name: &AgentName) -> Result<&Agent> {

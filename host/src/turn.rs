@@ -127,7 +127,7 @@ impl<'h> Turn<'h> {
     async fn load(&self) -> Result<(Arc<dyn Body>, Grants)> {
         self.step(Step::Loading);
         let component = self.host.body(&self.agent.component).await?;
-        let grants = self.host.grants(&self.session.agent, &self.agent);
+        let grants = Grants::own(self.session.agent.clone());
         component.check_granted(&grants)?;
         Ok((component, grants))
     }
@@ -251,7 +251,7 @@ impl Turn<'_> {
                 Arc::new(crate::schedule::own::Own::new(self.host.schedules.clone(), self.session.agent.clone()))
                     as Arc<dyn crate::capability::schedules::ScheduleService>
             }),
-            outbound: self.host.way_out(&self.session.agent)?.map(|way| way.open(run, Arc::new(AuditEvents(Arc::clone(&events) as _)))),
+            outbound: Some(self.host.way_out(&self.session.agent)?.open(run, Arc::new(AuditEvents(Arc::clone(&events) as _)))),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
             args: entry.args.clone().unwrap_or_else(|| self.agent.args.clone()),

@@ -302,9 +302,9 @@ fn a_component_that_kills_its_host_three_times_is_given_up() {
     };
     let mut victim = armed("victim-1");
     let run = run_id(&victim.turn("steps", "s", "sleep 300\nemit now", 0));
-    assert!(victim.ended_by_signal().unwrap());
+    assert!(victim.ended_by_signal(Duration::from_secs(30)).unwrap());
     for n in 2..=3 {
-        assert!(armed(&format!("victim-{n}")).ended_by_signal().unwrap(), "attempt {n}");
+        assert!(armed(&format!("victim-{n}")).ended_by_signal(Duration::from_secs(30)).unwrap(), "attempt {n}");
     }
     let last = serve(&commands, "last");
     let ended = last.get(&format!("/v1/runs/{run}?wait=60")).body;

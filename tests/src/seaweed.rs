@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use object_store::ObjectStoreExt as _;
 use object_store::aws::AmazonS3Builder;
@@ -62,7 +62,9 @@ impl Seaweed {
     #[must_use]
     pub fn fresh_url(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        format!("s3://{BUCKET}/t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+        // Process ids come round again within one run of the tests; the time doesn't.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        format!("s3://{BUCKET}/t{now}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns the options to open a store on this server.

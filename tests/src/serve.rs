@@ -145,12 +145,12 @@ impl Serving {
         let _ = self.child.wait();
     }
 
-    /// Waits until a signal has ended it; false when it ended otherwise, or not within half a minute.
+    /// Waits until a signal has ended it; false when it ended otherwise, or not within `limit`.
     ///
     /// # Errors
     /// When it can't be waited for.
-    pub fn ended_by_signal(&mut self) -> std::io::Result<bool> {
-        let end = Instant::now() + Duration::from_secs(30);
+    pub fn ended_by_signal(&mut self, limit: Duration) -> std::io::Result<bool> {
+        let end = Instant::now() + limit;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status.code().is_none());

@@ -84,7 +84,6 @@ impl Import {
     pub fn capability(&self) -> Option<Capability> {
         match self.parts()? {
             ("landfall:agent", "checkpoints", _) => Some(Capability::Checkpoints),
-            ("landfall:agent", "fetch", _) => Some(Capability::Fetch),
             ("landfall:agent", "progress", _) => Some(Capability::Progress),
             ("landfall:agent", "repository", _) => Some(Capability::Repository),
             ("wasi:config", "store", _) => Some(Capability::Config),
@@ -144,13 +143,7 @@ pub(super) fn check_granted(component: &str, imports: &[Import], grants: &Grants
     let problems: Vec<_> = imports
         .iter()
         .filter(|import| import.capability().is_some_and(|capability| !grants.allows(capability)))
-        .map(|import| {
-            let allowed_by = match import.capability() {
-                Some(Capability::Fetch) => grants.no_hosts("").config_line.map(|line| format!("; to allow it: {line}")),
-                _ => None,
-            };
-            (import, format!("is not granted to agent {}{}", grants.agent, allowed_by.unwrap_or_default()))
-        })
+        .map(|import| (import, format!("is not granted to agent {}", grants.agent)))
         .collect();
     if problems.is_empty() {
         return Ok(());
@@ -315,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_not_granted_is_denied_by_name() {
         let mut grants = Grants::own("reviewer".parse().unwrap());
-        let wanted = [import("landfall:agent/repository@0.1.0"), import("wasi:cli/exit@0.2.4")];
+        let wanted = ["landfall:agent/repository@0.1.0", "landfall:agent/fetch@0.1.0", "wasi:cli/exit@0.2.4"].map(import);
         assert!(check_granted("agent.wasm", &wanted, &grants).is_ok());
         grants.capabilities.remove(&Capability::Repository);
         let error = check_granted("agent.wasm", &wanted, &grants).unwrap_err();

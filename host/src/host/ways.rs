@@ -22,19 +22,18 @@ impl Ways {
         Self { secrets, outbound, made: Mutex::default() }
     }
 
-    /// Returns an agent's way out; none for an agent that lists no hosts.
+    /// Returns an agent's way out. One that lists no hosts has it too: its gate denies each request and says what would allow it.
     ///
     /// # Errors
-    /// `Config` for an unusable `ca_file`.
-    pub(super) fn of(&self, config: &Config, name: &AgentName) -> Result<Option<AgentOutbound>> {
-        let Some(agent) = config.agents.get(name).filter(|agent| !agent.allowed_outbound_hosts.patterns().is_empty()) else {
-            return Ok(None);
-        };
-        let Some(egress) = config.egress(name) else { return Ok(None) };
+    /// `Config` for an unusable `ca_file`; `Usage` for an unknown agent.
+    pub(super) fn of(&self, config: &Config, name: &AgentName) -> Result<AgentOutbound> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(way) = made.get(name) {
-            return Ok(Some(way.clone()));
+            return Ok(way.clone());
         }
+        let (Some(agent), Some(egress)) = (config.agents.get(name), config.egress(name)) else {
+            return Err(config.unknown_agent(name.as_str()));
+        };
         let secrets =
             egress.credentials.iter().filter_map(|rule| Some((rule.name.clone(), self.secrets.get(&rule.name)?.clone()))).collect();
         let ca_pem = match &agent.outbound.ca_file {
@@ -46,6 +45,6 @@ impl Ways {
         };
         let way = AgentOutbound::new(self.outbound.clone(), egress, secrets, ca_pem.as_deref(), agent.outbound.limits.clone())?;
         made.insert(name.clone(), way.clone());
-        Ok(Some(way))
+        Ok(way)
     }
 }

@@ -5,15 +5,14 @@ use std::fmt;
 
 use crate::id::AgentName;
 
-/// An interface of `landfall:agent`, or a WASI interface that needs a grant.
+/// An interface that a component can import only with a grant. `fetch`, `schedules` and `wasi:http` aren't among them: toolchains for
+/// Python and JavaScript import the whole world, so these are linked for all and each call asks the grants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Capability {
     /// `landfall:agent/checkpoints`: the agent's own session.
     Checkpoints,
     /// `wasi:config/store`: the agent's own configuration.
     Config,
-    /// `landfall:agent/fetch`: the hosts that are listed for it.
-    Fetch,
     /// `landfall:agent/progress`: events of the run.
     Progress,
     /// `landfall:agent/repository`: the pinned repository, and the session's own commits on top of it.
@@ -30,7 +29,6 @@ impl Capability {
         match self {
             Self::Checkpoints => "checkpoints",
             Self::Config => "config",
-            Self::Fetch => "fetch",
             Self::Progress => "progress",
             Self::Repository => "repository",
         }
@@ -77,7 +75,7 @@ impl Grants {
     pub fn no_hosts(&self, target: &str) -> Denial {
         Denial {
             agent: self.agent.to_string(),
-            capability: Capability::Fetch.name().to_owned(),
+            capability: "fetch".to_owned(),
             target: target.to_owned(),
             code: "not_allowed".to_owned(),
             why: "no hosts are allowed".to_owned(),
