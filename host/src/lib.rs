@@ -2,17 +2,21 @@
 //!
 //! See `ARCHITECTURE.md` for the way of a turn through the modules. This library never prints, reads the environment or parses flags.
 
+pub mod cancel;
 pub mod capability;
 pub mod checkpoint;
 pub mod clock;
 pub mod component;
 pub mod config;
+mod context;
 pub mod drill;
 pub mod error;
 pub mod gc;
 pub mod host;
 pub mod id;
+mod nearest;
 pub mod outbound;
+pub mod pin;
 pub mod policy;
 pub mod random;
 pub mod repository;

@@ -5,10 +5,13 @@ pub(crate) mod checkpoints;
 pub mod commits;
 pub(crate) mod compare;
 mod driving;
+pub mod event;
 mod lease;
 pub(crate) mod opening;
 mod record;
 mod repository;
+pub mod request;
+mod schedules;
 mod scratch;
 mod watching;
 
@@ -20,31 +23,33 @@ use tokio::sync::Mutex;
 use self::accept::Identified;
 pub(crate) use self::accept::{Submitted, Work};
 pub(crate) use self::driving::Driven;
+use self::event::{NoWatch, RunEvent, SharedWatch, Step};
 use self::lease::Leased;
+use self::request::TurnRequest;
+use crate::cancel::{Cancel, CancelReason, Canceller};
 use crate::capability::progress::AuditEvents;
 use crate::capability::repository::RepositoryService;
 use crate::checkpoint::reader::Reader;
-use crate::checkpoint::root::{Checkpoint, Pin, RootRecord};
+use crate::checkpoint::root::{Checkpoint, RootRecord};
 use crate::checkpoint::writer::{PackWriter, WriterOptions};
 use crate::component::body::Body;
-use crate::component::cancel::{Cancel, CancelReason, Canceller};
 use crate::component::failure::GuestFailure;
 use crate::component::invoke::{self, Call, GuestRequest, Invoked};
 use crate::component::limits::GuestLimits;
 use crate::config::{Agent, Limits};
+use crate::context::Context;
 use crate::drill::{self, Point};
 use crate::error::{Context as _, Error, ErrorKind, Result};
-use crate::host::Inner;
 use crate::id::{CommitId, PackId, SessionRef};
+use crate::pin::Pin;
 use crate::policy::grants::Grants;
 use crate::repository::branch::BranchName;
 use crate::repository::commit::Identity;
 use crate::repository::remote::{Progress, ProgressSink, Revision};
 use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX, Choice};
 use crate::session::record::RunRecord;
-use crate::session::{Held, Origin, Sessions, Snapshot};
+use crate::session::{Held, Origin, Sessions, Snapshot, Trigger};
 use crate::store::Store;
-use crate::trigger::{NoWatch, RunEvent, SharedWatch, Step, Trigger, TurnRequest};
 use crate::workspace::capture::capture;
 use crate::workspace::page::{Home, Root};
 use crate::workspace::source::{Sink, Source};
@@ -60,10 +65,10 @@ const PARAMS_BYTES: usize = 8 << 10;
 const ATTACHMENTS_BYTES: u64 = 8 << 20;
 
 /// Runs one turn, from the request to the commit.
-pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
-    let agent = host.agent(&request.agent)?.clone();
+pub(crate) async fn run(context: &Arc<Context>, request: TurnRequest, watch: SharedWatch, cancel: Cancel) -> Result<RunRecord> {
+    let agent = context.agent(&request.agent)?.clone();
     check(&request, &agent.limits)?;
-    let turn = Turn::new(host, agent, request.session_ref(), watch, cancel);
+    let turn = Turn::new(context, agent, request.session_ref(), watch, cancel);
 
     // Before anything is written: a component that can't run makes no session.
     let (component, grants) = turn.load().await?;
@@ -73,7 +78,7 @@ pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWa
         Identified::New(run) => run,
         Identified::Ended(record) => return Ok(*record),
     };
-    host.announce().await?;
+    context.presence.announce().await?;
     let busy = request.busy;
     let _waits = turn.sessions.wait_for(&turn.session, run);
     let work = turn.accept(run, None, request).await?;
@@ -88,24 +93,30 @@ pub(crate) async fn run(host: &Arc<Inner>, request: TurnRequest, watch: SharedWa
 }
 
 /// Accepts a run that any replica may drive: step 1. When this returns the run is known to every one of them.
-pub(crate) async fn submit(host: &Arc<Inner>, request: TurnRequest) -> Result<Submitted> {
-    let agent = host.agent(&request.agent)?.clone();
+pub(crate) async fn submit(context: &Arc<Context>, request: TurnRequest) -> Result<Submitted> {
+    let agent = context.agent(&request.agent)?.clone();
     check(&request, &agent.limits)?;
-    let turn = Turn::new(host, agent, request.session_ref(), Arc::new(NoWatch), Cancel::never());
+    let turn = Turn::new(context, agent, request.session_ref(), Arc::new(NoWatch), Cancel::never());
     turn.load().await?;
     turn.submit(request).await
 }
 
 /// Drives an accepted run to its end: steps 2 to 10. `known` is the session's head where it was just read.
-pub(crate) async fn drive(host: &Arc<Inner>, work: Work, known: Option<Snapshot>, watch: SharedWatch, cancel: Cancel) -> Result<Driven> {
-    let agent = host.agent(&work.entry.session.agent)?.clone();
-    let turn = Turn::new(host, agent, work.entry.session.clone(), watch, cancel);
+pub(crate) async fn drive(
+    context: &Arc<Context>,
+    work: Work,
+    known: Option<Snapshot>,
+    watch: SharedWatch,
+    cancel: Cancel,
+) -> Result<Driven> {
+    let agent = context.agent(&work.entry.session.agent)?.clone();
+    let turn = Turn::new(context, agent, work.entry.session.clone(), watch, cancel);
     let (component, grants) = turn.load().await?;
     turn.drive(work, known, &*component, &grants).await
 }
 
 struct Turn<'h> {
-    host: &'h Arc<Inner>,
+    context: &'h Arc<Context>,
     agent: Agent,
     session: SessionRef,
     store: Store,
@@ -116,17 +127,17 @@ struct Turn<'h> {
 }
 
 impl<'h> Turn<'h> {
-    fn new(host: &'h Arc<Inner>, agent: Agent, session: SessionRef, watch: SharedWatch, cancel: Cancel) -> Self {
+    fn new(context: &'h Arc<Context>, agent: Agent, session: SessionRef, watch: SharedWatch, cancel: Cancel) -> Self {
         // What this run asks of the store is counted apart from what others ask.
-        let store = host.store.metered();
-        let (sessions, reader) = (host.sessions.through(store.clone()), host.reader.through(store.clone()));
-        Self { host, agent, session, store, sessions, reader, watch, cancel }
+        let store = context.store.metered();
+        let (sessions, reader) = (context.sessions.through(store.clone()), context.reader.through(store.clone()));
+        Self { context, agent, session, store, sessions, reader, watch, cancel }
     }
 
     /// Loads the component and compares its imports with what the agent is granted.
     async fn load(&self) -> Result<(Arc<dyn Body>, Grants)> {
         self.step(Step::Loading);
-        let component = self.host.body(&self.agent.component).await?;
+        let component = self.context.body(&self.agent.component).await?;
         let grants = Grants::own(self.session.agent.clone());
         component.check_granted(&grants)?;
         Ok((component, grants))
@@ -159,7 +170,7 @@ impl Turn<'_> {
                 // 8, 9, 10. The record, the commit, and the queue entry.
                 match self.sessions.commit(&mut held, *record, &packs).await {
                     Ok(committed) => {
-                        self.host.keep_warm(self.session.clone(), committed.snapshot);
+                        self.context.warm.keep(self.session.clone(), committed.snapshot);
                         return Ok(committed.record);
                     }
                     // Its record may be there already, so the run can't be forgotten: its lease stays, and whoever comes next on the session
@@ -215,7 +226,7 @@ impl Turn<'_> {
             let held = held.lock().await;
             (held.turn(), held.attempt, held.run())
         };
-        let events = Arc::new(watching::Watching::new(Arc::clone(&self.watch), self.host.mask.clone(), self.agent.limits.log));
+        let events = Arc::new(watching::Watching::new(Arc::clone(&self.watch), self.context.mask.clone(), self.agent.limits.log));
         let mut record = self.sessions.new_record(&*held.lock().await, entry.trigger.clone(), entry.origin);
         let guest_request = GuestRequest {
             run,
@@ -248,10 +259,10 @@ impl Turn<'_> {
             }),
             repository: base.pin.clone().map(|pin| self.repository(pin, &git, &view)),
             schedules: self.agent.schedules.is_some().then(|| {
-                Arc::new(crate::schedule::own::Own::new(self.host.schedules.clone(), self.session.agent.clone()))
+                Arc::new(schedules::Own::new(self.context.schedules.clone(), self.session.agent.clone()))
                     as Arc<dyn crate::capability::schedules::ScheduleService>
             }),
-            outbound: Some(self.host.way_out(&self.session.agent)?.open(run, Arc::new(AuditEvents(Arc::clone(&events) as _)))),
+            outbound: Some(self.context.way_out(&self.session.agent)?.open(run, Arc::new(AuditEvents(Arc::clone(&events) as _)))),
             events: Arc::clone(&events) as _,
             config: self.agent.config.clone(),
             args: entry.args.clone().unwrap_or_else(|| self.agent.args.clone()),
@@ -293,7 +304,7 @@ impl Turn<'_> {
         record.request = Some(entry.request()?);
         record.component = Some(component.digest());
         record.pin = base.pin.clone();
-        record::describe(&mut record, &invoked, &self.host.mask);
+        record::describe(&mut record, &invoked, &self.context.mask);
         let texts = record::texts(&invoked, &events, &mut writer).await?;
         let written = writer.finish().await?;
         record::place(&mut record, texts, &writer)?;
@@ -321,7 +332,7 @@ impl Turn<'_> {
         let limits = workspace::Limits { entries, bytes: workspace, file, ..workspace::Limits::default() };
         let tmp_limits = workspace::Limits { bytes: tmp, file, ..workspace::Limits::temporary() };
         let disk = workspace.saturating_mul(2).saturating_add(tmp);
-        let spool = Arc::new(Spool::new(self.host.spool.clone(), SPOOL_MEMORY, disk));
+        let spool = Arc::new(Spool::new(self.context.spool.clone(), SPOOL_MEMORY, disk));
         let state = base.checkpoint.as_ref().map(|checkpoint| checkpoint.root.state.clone());
         Workspace::open(source, self.store.clock(), &spool, limits, tmp_limits, base.workspace.clone(), state)
     }
@@ -348,7 +359,7 @@ impl Turn<'_> {
 
     /// Opens what the turn stands on. Only a session's first turn asks the remote.
     async fn open(&self, checkpoint: Option<Checkpoint>, choice: Option<&Choice>) -> Result<Base> {
-        let access = self.host.repository(&self.session.agent)?;
+        let access = self.context.repository(&self.session.agent)?;
         if let Some(checkpoint) = checkpoint {
             let pin = checkpoint.root.pin.clone();
             let pinned = pin.as_ref().map(|pin| pin.url.as_str());
@@ -425,7 +436,7 @@ impl Turn<'_> {
     /// Runs the guest, and stops it when somebody wants that or the lease is lost.
     async fn invoke(&self, held: &Arc<Mutex<Held>>, component: &dyn Body, call: Call) -> Result<Invoked> {
         let (canceller, token) = Canceller::new();
-        let lost = self.host.lost();
+        let lost = self.context.presence.lost();
         let invoked = component.invoke(call, &token);
         tokio::pin!(invoked);
         let reason = tokio::select! {

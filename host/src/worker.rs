@@ -16,15 +16,15 @@ use lru::LruCache;
 use tokio::sync::{Semaphore, watch};
 
 use self::due::Looks;
-use crate::component::cancel::{CancelReason, Canceller};
+use crate::cancel::{CancelReason, Canceller};
 use crate::error::Result;
 use crate::host::{Accepted, Host};
 use crate::id::{RunId, SessionRef};
 use crate::session::record::RunRecord;
 use crate::session::{RunState, Snapshot};
 use crate::store::SessionHash;
-use crate::trigger::TurnRequest;
 use crate::turn::Work;
+use crate::turn::request::TurnRequest;
 
 /// How many ended runs are remembered for those who wait for them.
 const ENDED_KEPT: usize = 1024;

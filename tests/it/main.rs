@@ -17,6 +17,7 @@ mod policy_vectors;
 mod queue_worker;
 mod repository;
 mod restart_matrix;
+mod rooms;
 mod schedule_command;
 mod schedule_expressions;
 mod schedule_server;

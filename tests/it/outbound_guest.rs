@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use landfall::cancel::Cancel;
 use landfall::clock::SystemClock;
-use landfall::component::cancel::Cancel;
 use landfall::component::{CacheOptions, EngineOptions};
 use landfall::config::Config;
 use landfall::host::Host;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::ErrorKind;
-use landfall::component::cancel::{Cancel, CancelReason, Canceller};
+use landfall::cancel::{Cancel, CancelReason, Canceller};
 use landfall::config::Agent;
 use landfall::session::record::{Status, Text};
 use landfall::session::selector::Selector;

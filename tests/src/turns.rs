@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use landfall::cancel::Cancel;
 use landfall::clock::SystemClock;
-use landfall::component::cancel::Cancel;
 use landfall::config::{Agent, Config, Repository};
 use landfall::host::Host;
 use landfall::random::SystemRandom;

@@ -12,9 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::frame::{FRAME_HEADER, FRAME_PLAIN_MAX, FRAME_STORED_MAX};
 use super::pack::PACK_MAX;
-use super::root::{Checkpoint, OnBranch, Pin, RootRecord};
+use super::root::{Checkpoint, RootRecord};
 use crate::error::{Error, Result};
 use crate::id::{CheckpointId, Digest, PackId, PageId, SessionRef};
+use crate::pin::{OnBranch, Pin};
 use crate::workspace::page::{Home, Location, PageLink, Place, Root};
 
 /// The bytes before the canonical form under the hash: no other object's hash can be a checkpoint's id.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::cancel::Cancel;
 use super::engine::Engine;
 use super::invoke::{self, Call, Invoked};
 use super::load::Loaded;
+use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::id::Digest;
 use crate::policy::grants::Grants;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use wasmtime::{Trap, WasmBacktrace};
 
-use super::cancel::CancelReason;
 use super::limits::MemoryUse;
+use crate::cancel::CancelReason;
 use crate::capability::bindings::exports::landfall::agent::turn as wit;
 use crate::capability::refusal::LimitReached;
 use crate::error::Error;

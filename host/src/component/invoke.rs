@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use wasmtime::{Store, UpdateDeadline};
 
-use super::cancel::Cancel;
 use super::engine::Engine;
 use super::failure::{GuestFailure, classify};
 use super::limits::{COMPONENT_HANDLES, GuestLimits, HOSTCALL_BYTES};
 use super::load::{Entry, Loaded, World};
 use super::output::{Log, Output, Target};
 use super::state::{Stdio, TurnState};
+use crate::cancel::Cancel;
 use crate::capability::bindings::exports::landfall::agent::turn as wit;
 use crate::capability::checkpoints::CheckpointService;
 use crate::capability::progress::{EventSink, LogStream};

@@ -2,7 +2,6 @@
 
 mod artefact;
 pub mod body;
-pub mod cancel;
 pub mod engine;
 pub mod failure;
 pub mod imports;
@@ -12,9 +11,9 @@ pub mod load;
 mod output;
 mod state;
 
+pub use crate::cancel::{self, Cancel, CancelReason, Canceller};
 pub use artefact::CacheOptions;
 pub use body::Body;
-pub use cancel::{Cancel, CancelReason, Canceller};
 pub use engine::{Engine, EngineOptions};
 pub use failure::{Frame, GuestFailure, TrapKind};
 pub use invoke::{Attachment, Call, GuestRequest, GuestResponse, Invoked, Trigger, Usage, instantiate, invoke};

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::parse::Text;
-use super::{Config, Credential, CredentialSource, GITHUB_READ_TOKEN, OutboundOptions, Policy, Uses, nearest, units};
+use super::{Config, Credential, CredentialSource, GITHUB_READ_TOKEN, OutboundOptions, Policy, Uses, units};
 use crate::error::{Error, Result};
 use crate::id::AgentName;
+use crate::nearest::nearest;
 use crate::outbound::limits::OutboundLimits;
 use crate::policy::addresses::PrivateRange;
 use crate::policy::credentials::{Audience, CredentialRule, Placement};

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use parse::nearest;
 pub use server::{DEFAULT_PORT, Scope, Server, Token};
 pub use units::{parse_bytes, parse_span};
 
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ScheduleName};
+use crate::nearest::nearest;
 use crate::outbound::limits::OutboundLimits;
 use crate::policy::addresses::PrivateRange;
 use crate::policy::credentials::{Audience, Placement};

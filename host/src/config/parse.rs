@@ -12,6 +12,7 @@ use super::schedules::{self, RawGrant, RawSchedule};
 use super::{Agent, Config, Credential, Limits, MAX_TURN, OnCrash, Policy, Repository, units};
 use crate::error::{Error, Result};
 use crate::id::AgentName;
+use crate::nearest::nearest;
 
 /// Most bytes of the output, the log and the events of a run: each is kept as one chunk.
 const TEXT_MAX: u64 = crate::workspace::page::CHUNK_MAX as u64;
@@ -164,15 +165,6 @@ fn nearest_expected(message: &str) -> Option<&str> {
     let mut names = rest.split('`').skip(1).step_by(2);
     let given = names.next()?;
     nearest(given, names)
-}
-
-/// Returns the candidate that is most like `given`, if any is like it at all.
-pub(crate) fn nearest<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(given, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }
 
 pub(super) fn parse(name: &str, text: &str, folder: &Path) -> Result<Config> {

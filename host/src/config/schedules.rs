@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::parse::{Text, nearest};
+use super::parse::Text;
 use super::{Agent, units};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ScheduleName, SessionName};
+use crate::nearest::nearest;
 use crate::schedule::cron::Expression;
 use crate::schedule::plan::{CatchUp, Overlap, SessionPolicy, Spec};
 use crate::schedule::terms::{Grant, RUNS_PER_HOUR};

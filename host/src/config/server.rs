@@ -11,6 +11,7 @@ use super::parse::Text;
 use super::units;
 use crate::error::{Error, Result};
 use crate::id::{AgentName, Digest, ReplicaName};
+use crate::nearest::nearest;
 use crate::session::replica::{LEASE, LEASE_MAX, LEASE_MIN};
 
 /// The port of `landfall serve` where none is said.
@@ -179,7 +180,7 @@ fn token(at: &Text<'_>, name: &str, raw: &RawToken, agents: &BTreeMap<AgentName,
         let found = agents.keys().find(|known| known.as_str() == agent.get_ref());
         let Some(found) = found else {
             let error = at.error(agent.span(), format!("no agent is named {:?}", agent.get_ref()));
-            return Err(match super::nearest(agent.get_ref(), agents.keys().map(AgentName::as_str)) {
+            return Err(match nearest(agent.get_ref(), agents.keys().map(AgentName::as_str)) {
                 Some(near) => error.hint(format!("did you mean {near:?}?")),
                 None => error,
             });

@@ -36,7 +36,7 @@ impl Host {
     /// As [`Host::find`]; `Conflict` with the code `session_busy` while a run goes on; `Usage` for another session's checkpoint; `Store`.
     pub async fn rollback(&self, session: &SessionRef, to: &Selector) -> Result<RunRecord> {
         let kept: Kept = self.find(to).await?;
-        self.inner.announce().await?;
+        self.inner.presence.announce().await?;
         let words = format!("rolled back to checkpoint {}", kept.checkpoint.id);
         let held = self.inner.sessions.begin_rollback(session, &kept, self.inner.new_run_id()).await?;
         self.end(held, kept.checkpoint, &[], &words).await
@@ -45,7 +45,7 @@ impl Host {
     /// Commits what no guest made. When that fails its lease stays, and whoever comes next on the session settles the run first.
     async fn end(&self, mut held: Held, checkpoint: Checkpoint, packs: &[PackId], words: &str) -> Result<RunRecord> {
         let done = self.inner.sessions.commit_without_guest(&mut held, checkpoint, packs, words).await?;
-        self.inner.keep_warm(held.session().clone(), done.snapshot);
+        self.inner.warm.keep(held.session().clone(), done.snapshot);
         Ok(done.record)
     }
 
@@ -54,8 +54,8 @@ impl Host {
     /// # Errors
     /// `Conflict` with the code `session_busy` while a run goes on; `NotFound`; `Store`.
     pub async fn delete(&self, session: &SessionRef) -> Result<Head> {
-        self.inner.announce().await?;
-        drop(self.inner.warm(session));
+        self.inner.presence.announce().await?;
+        drop(self.inner.warm.take(session));
         Ok(self.inner.sessions.delete(session).await?.head)
     }
 
@@ -72,7 +72,7 @@ impl Host {
         if self.inner.sessions.load(session).await?.is_some_and(|found| found.head.is_open() && found.head.checkpoint.is_some()) {
             return Err(exists(session));
         }
-        self.inner.announce().await?;
+        self.inner.presence.announce().await?;
         let held = self.inner.sessions.lease_now(session, self.inner.new_run_id()).await?;
         if held.checkpoint().is_some() {
             self.inner.sessions.forget(held).await?;

@@ -11,9 +11,9 @@ use gix_pack::data::output;
 use super::connect::{FetchedPack, commit_not_found};
 use super::remote::{RemoteOptions, Revision};
 use super::url::RepositoryUrl;
-use crate::checkpoint::root::{OnBranch, Pin};
 use crate::error::{Error, Result};
 use crate::id::CommitId;
+use crate::pin::{OnBranch, Pin};
 
 fn open(url: &RepositoryUrl, path: &Path) -> Result<gix::ThreadSafeRepository> {
     let missing = || Error::not_found(format!("there is no repository at {url}, or it can't be read")).code("repository_not_found");

@@ -12,10 +12,10 @@ use super::connect::{self, Connection};
 use super::http::{self, Exchange};
 use super::local;
 use super::url::{RepositoryUrl, Scheme};
-use crate::checkpoint::root::{OnBranch, Pin};
 use crate::clock::SharedClock;
 use crate::error::{Error, Result};
 use crate::id::CommitId;
+use crate::pin::{OnBranch, Pin};
 
 /// Decides whether a repository's address may be connected to. Called for every address that a name has.
 pub type AddressRule = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;

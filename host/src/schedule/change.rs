@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::plan::{Plan, Source, Spec};
-use super::terms::shortest;
+use super::terms::{Grant, shortest};
 use super::view::View;
 use super::{ROUNDS, Schedules, contended, missing};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, ScheduleId, ScheduleName};
+use crate::nearest::nearest;
 use crate::store::Key;
 use crate::store::cas::{Created, Replaced};
 use crate::tick::Tick;
@@ -47,7 +48,7 @@ impl Schedules {
         spec.check(Tick::at_or_before(now))?;
         if !self.inner.terms.agents.contains_key(&spec.agent) {
             return Err(Error::usage(format!("schedule {id}: no agent is named {}", spec.agent)).code("unknown_agent").hint(
-                match crate::config::nearest(spec.agent.as_str(), self.inner.terms.agents.keys().map(AgentName::as_str)) {
+                match nearest(spec.agent.as_str(), self.inner.terms.agents.keys().map(AgentName::as_str)) {
                     Some(near) => format!("did you mean {near}?"),
                     None => "name an agent of the config".to_owned(),
                 },
@@ -102,12 +103,17 @@ impl Schedules {
         .await
     }
 
+    /// Returns what an agent may do to schedules of its own; none when the config grants it none.
+    pub(crate) fn grant(&self, agent: &AgentName) -> Option<Grant> {
+        self.inner.terms.agents.get(agent).and_then(|terms| terms.grant)
+    }
+
     /// Writes a plan of an agent's own, within its grant.
     ///
     /// # Errors
     /// As [`Schedules::put`]; `Denied` (`not_granted`) without a grant; `Limit` (`max_schedules`, `min_interval`).
     pub async fn put_own(&self, agent: &AgentName, name: ScheduleName, mut spec: Spec, expected: Expected) -> Result<View> {
-        let grant = self.inner.terms.agents.get(agent).and_then(|terms| terms.grant).ok_or_else(|| {
+        let grant = self.grant(agent).ok_or_else(|| {
             Error::denied(format!("agent {agent} isn't granted schedules of its own"))
                 .code("not_granted")
                 .hint(format!("[agents.{agent}.schedules]"))

@@ -5,7 +5,7 @@
 //! that a taken tick has no run goes on with it. `ARCHITECTURE.md` has the table of the steps and of what a crash leaves.
 //!
 //! - [`cron`], [`zone`]: when an expression fires. [`plan`], [`state`], [`claim`], [`history`]: the objects, and the rules between them.
-//! - [`change`]: what people and agents do to plans. [`own`]: what an agent does to its own. [`trigger`]: runs outside the plan. [`fire`]: from a taken tick to a queued run.
+//! - [`change`]: what people and agents do to plans. [`trigger`]: runs outside the plan. [`fire`]: from a taken tick to a queued run.
 //! - [`poller`]: what a server does all the time.
 
 pub mod change;
@@ -13,7 +13,6 @@ pub mod claim;
 pub mod cron;
 pub mod fire;
 pub mod history;
-pub mod own;
 pub mod plan;
 pub mod poller;
 pub mod state;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::head::{Head, Owner};
-use crate::checkpoint::root::{Checkpoint, Pin};
+use crate::checkpoint::root::Checkpoint;
 use crate::clock::UnixNanos;
 use crate::drill::{self, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::{ChunkId, Digest, PackId, RunId, SessionRef};
 use crate::outbound::EgressUsage;
+use crate::pin::Pin;
 use crate::store::document::Document;
 use crate::store::{Counts, Nonce};
 use crate::workspace::page::{CHUNK_MAX, ChunkLink, Home, Location, Place};

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::Turn;
+use super::request::{Attachment, Busy, PinChoice, TurnRequest};
 use crate::config::OnCrash;
 use crate::drill::{self, Point};
 use crate::error::{Error, Result};
@@ -12,7 +13,6 @@ use crate::session::queue::{self, ATTEMPTS_DEFAULT, AttachmentRef, Choice, Queue
 use crate::session::record::{Input, RunRecord};
 use crate::session::{Sessions, Snapshot};
 use crate::store::{Key, Nonce};
-use crate::trigger::{Attachment, Busy, PinChoice, TurnRequest};
 
 /// An accepted run with what it got.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Turn<'_> {
         if request.busy == Busy::Refuse {
             self.refuse_if_busy(&known, run).await?;
         }
-        self.host.announce().await?;
+        self.context.presence.announce().await?;
         let work = self.accept(run, Some(incarnation), request).await?;
         Ok(Submitted::Accepted(Box::new(work), Box::new(known)))
     }
@@ -72,7 +72,7 @@ impl Turn<'_> {
     /// Gives the run its id. The same key on the same session is the same run: an ended one gives its record again.
     pub(super) async fn identify(&self, request: &TurnRequest) -> Result<Identified> {
         if request.key.is_none() && request.run.is_none() {
-            return Ok(Identified::New(self.host.new_run_id()));
+            return Ok(Identified::New(self.context.new_run_id()));
         }
         // The session has to be there first: its incarnation is part of what the key stands for.
         let known = self.sessions.ensure(&self.session).await?;
@@ -87,7 +87,7 @@ impl Turn<'_> {
                     .map_err(|error| Error::internal("a key can't be encoded").source(error))?;
                 (RunId::derived(sha256(&identity)), format!("the key {key:?}"))
             }
-            (None, None) => return Ok(Identified::New(self.host.new_run_id())),
+            (None, None) => return Ok(Identified::New(self.context.new_run_id())),
         };
         let Some(record) = self.sessions.ended(&self.session, run).await? else { return Ok(Identified::New(run)) };
         let same = match record.request {

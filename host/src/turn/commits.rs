@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::checkpoint::inspect::OpenCheckpoint;
 use crate::checkpoint::root::RootRecord;
+use crate::context::Context;
 use crate::error::Result;
-use crate::host::Inner;
 use crate::repository::base::Base;
 use crate::repository::diff::{self, DiffOptions};
 use crate::repository::history::{self, CommitInfo};
@@ -40,8 +40,8 @@ pub enum Patch {
     One(Bytes),
 }
 
-async fn opened(host: &Inner, source: &dyn Source, root: &RootRecord) -> Result<(Imported, Option<SessionGit>)> {
-    let imported = host.imported(root).await?;
+async fn opened(context: &Context, source: &dyn Source, root: &RootRecord) -> Result<(Imported, Option<SessionGit>)> {
+    let imported = context.imported(root).await?;
     let git = match &root.git {
         Some(git) => Some(SessionGit::open(source, git).await?),
         None => None,
@@ -50,9 +50,9 @@ async fn opened(host: &Inner, source: &dyn Source, root: &RootRecord) -> Result<
 }
 
 /// Returns what a checkpoint changed since its pin, in the form in which it was made.
-pub(crate) async fn patch(host: &Inner, of: &OpenCheckpoint, options: &PatchOptions) -> Result<Patch> {
+pub(crate) async fn patch(context: &Context, of: &OpenCheckpoint, options: &PatchOptions) -> Result<Patch> {
     let (source, root) = (of.source().as_ref(), &of.checkpoint().root);
-    let (imported, git) = opened(host, source, root).await?;
+    let (imported, git) = opened(context, source, root).await?;
     let wanted = StatusOptions { ignored: options.ignored, ..StatusOptions::default() };
     let Some(git) = git else {
         let options = DiffOptions { status: wanted, ..DiffOptions::default() };
@@ -69,28 +69,28 @@ pub(crate) async fn patch(host: &Inner, of: &OpenCheckpoint, options: &PatchOpti
 }
 
 /// Returns a checkpoint's commits, the newest first, with the pin as the last; none without a repository.
-pub(crate) async fn commits(host: &Inner, of: &OpenCheckpoint, limit: usize) -> Result<Vec<CommitInfo>> {
+pub(crate) async fn commits(context: &Context, of: &OpenCheckpoint, limit: usize) -> Result<Vec<CommitInfo>> {
     let root = &of.checkpoint().root;
     if root.pin.is_none() {
         return Ok(Vec::new());
     }
-    let (imported, git) = opened(host, of.source().as_ref(), root).await?;
+    let (imported, git) = opened(context, of.source().as_ref(), root).await?;
     history::history(of.source().as_ref(), &imported, git.as_ref(), limit).await
 }
 
 /// Returns the commits that a run made, the newest first. Reads nothing for one that made none.
-pub(crate) async fn commits_of(host: &Inner, record: &RunRecord) -> Result<Vec<CommitInfo>> {
+pub(crate) async fn commits_of(context: &Context, record: &RunRecord) -> Result<Vec<CommitInfo>> {
     let git = |checkpoint: &Option<crate::checkpoint::root::Checkpoint>| checkpoint.as_ref().and_then(|made| made.root.git.clone());
     let (before, after) = (git(&record.before), git(&record.after));
     let (Some(root), true) = (&record.after, after.as_ref().map(|root| root.page.id) != before.as_ref().map(|root| root.page.id)) else {
         return Ok(Vec::new());
     };
-    let (imported, git) = opened(host, &host.reader, &root.root).await?;
+    let (imported, git) = opened(context, &context.reader, &root.root).await?;
     let known = match before {
-        Some(before) => Some(SessionGit::open(&host.reader, &before).await?.head),
+        Some(before) => Some(SessionGit::open(&context.reader, &before).await?.head),
         None => None,
     };
-    let mut commits = history::history(&host.reader, &imported, git.as_ref(), series::COMMITS_MAX).await?;
+    let mut commits = history::history(&context.reader, &imported, git.as_ref(), series::COMMITS_MAX).await?;
     let end = commits.iter().position(|commit| commit.pinned || Some(commit.id) == known).unwrap_or(commits.len());
     commits.truncate(end);
     Ok(commits)

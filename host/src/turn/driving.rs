@@ -2,8 +2,8 @@
 
 use super::lease::attempts_used;
 use super::{Turn, Work};
+use crate::cancel::CancelReason;
 use crate::component::body::Body;
-use crate::component::cancel::CancelReason;
 use crate::error::{Error, ErrorKind, Result};
 use crate::policy::grants::Grants;
 use crate::session::head::Lease;
@@ -63,7 +63,7 @@ impl Turn<'_> {
             if self.cancel.reason() == Some(CancelReason::Requested)
                 || error.stable_code() == "cancelled" && held.head.is_cancelled(entry.run)
             {
-                let failure = Failure::new("cancelled", &self.host.mask.apply(&error.chain()));
+                let failure = Failure::new("cancelled", &self.context.mask.apply(&error.chain()));
                 return self.end(&mut held, entry, Status::Cancelled, failure).await;
             }
             self.sessions.release(held, false).await?;
@@ -74,7 +74,7 @@ impl Turn<'_> {
             self.sessions.release(held, true).await?;
             return Err(error);
         }
-        let failure = Failure::new(error.stable_code(), &self.host.mask.apply(&error.chain())).hint(error.next_step());
+        let failure = Failure::new(error.stable_code(), &self.context.mask.apply(&error.chain())).hint(error.next_step());
         self.end(&mut held, entry, Status::Failed, failure).await
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::event::{NoWatch, RunEvent, Step};
+use super::request::Busy;
 use super::{Turn, Work};
 use crate::component::body::Body;
 use crate::error::{Error, Result};
@@ -10,7 +12,6 @@ use crate::session::head::Refusal;
 use crate::session::queue::QueueEntry;
 use crate::session::record::RunRecord;
 use crate::session::{Acquired, Held, Origin};
-use crate::trigger::{Busy, NoWatch, RunEvent, Step};
 
 pub(super) enum Leased {
     Held(Box<Held>),
@@ -21,7 +22,7 @@ impl Turn<'_> {
     /// Takes the lease for a run that somebody waits for; runs whose process died are settled first.
     pub(super) async fn lease(&self, work: &Work, busy: Busy, component: &dyn Body, grants: &Grants) -> Result<Leased> {
         let entry = &work.entry;
-        let mut known = self.host.warm(&self.session);
+        let mut known = self.context.warm.take(&self.session);
         loop {
             let first = self.sessions.is_first(&self.session, entry.run).await?;
             let mut acquired = if first || busy == Busy::Refuse {
@@ -106,7 +107,7 @@ impl Turn<'_> {
 
     fn again(&self) -> Turn<'_> {
         Turn {
-            host: self.host,
+            context: self.context,
             agent: self.agent.clone(),
             session: self.session.clone(),
             store: self.store.clone(),

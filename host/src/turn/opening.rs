@@ -5,31 +5,31 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::inspect::OpenCheckpoint;
 use crate::checkpoint::materialise::{self, MaterialiseOptions, Materialised};
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::host::Inner;
 use crate::repository::export;
 use crate::repository::session_git::SessionGit;
 use crate::workspace::diff;
 
 /// Writes the folder; it appears all at once.
-pub(crate) async fn open(host: &Inner, checkpoint: &OpenCheckpoint, to: &Path, options: &MaterialiseOptions) -> Result<Materialised> {
+pub(crate) async fn open(context: &Context, checkpoint: &OpenCheckpoint, to: &Path, options: &MaterialiseOptions) -> Result<Materialised> {
     let root = &checkpoint.checkpoint().root;
     let Some(pin) = &root.pin else {
-        return materialise::materialise(&host.reader, &root.workspace, to, options).await;
+        return materialise::materialise(&context.reader, &root.workspace, to, options).await;
     };
     free(to)?;
-    let imported = host.imported(root).await?;
+    let imported = context.imported(root).await?;
     let git = match &root.git {
-        Some(git) => Some(SessionGit::open(&host.reader, git).await?),
+        Some(git) => Some(SessionGit::open(&context.reader, git).await?),
         None => None,
     };
     // What is as it was at the last commit can be entered in the index as it was; git need not look at it.
     let committed = git.as_ref().map_or(&imported.workspace, |git| &git.files);
-    let changes = diff::diff(&host.reader, committed, &host.reader, &root.workspace).await?;
+    let changes = diff::diff(&context.reader, committed, &context.reader, &root.workspace).await?;
     let changed: HashSet<Vec<u8>> = changes.into_iter().map(|change| change.path.to_vec()).collect();
-    let staging = staging(host, to)?;
-    let made = materialise::materialise(&host.reader, &root.workspace, &staging, options).await?;
-    let done = match export::write_git_dir(&host.reader, &imported, git.as_ref(), pin, &staging, changed).await {
+    let staging = staging(context, to)?;
+    let made = materialise::materialise(&context.reader, &root.workspace, &staging, options).await?;
+    let done = match export::write_git_dir(&context.reader, &imported, git.as_ref(), pin, &staging, changed).await {
         Ok(()) => {
             std::fs::rename(&staging, to).map_err(|error| Error::local(format!("{} can't be put in place", to.display())).source(error))
         }
@@ -58,8 +58,8 @@ fn free(to: &Path) -> Result<()> {
 }
 
 /// Returns a folder beside the target that no other call uses.
-fn staging(host: &Inner, to: &Path) -> Result<PathBuf> {
-    let nonce = hex::encode(crate::random::bytes::<8>(&**host.store.random()));
+fn staging(context: &Context, to: &Path) -> Result<PathBuf> {
+    let nonce = hex::encode(crate::random::bytes::<8>(&**context.store.random()));
     let name = to.file_name().ok_or_else(|| Error::usage(format!("{} can't name a folder", to.display())))?;
     let mut staging = std::ffi::OsString::from(".");
     staging.push(name);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::watching::Watching;
+use crate::cancel::CancelReason;
 use crate::checkpoint::writer::PackWriter;
-use crate::component::cancel::CancelReason;
 use crate::component::failure::GuestFailure;
 use crate::component::invoke::Invoked;
 use crate::error::{Error, Result};

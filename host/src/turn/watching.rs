@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
+use super::event::{LogStream, RunEvent, SharedWatch};
 use crate::capability::progress::{EventSink, GuestEvent, LogStream as GuestStream};
 use crate::drill::{self, Point};
 use crate::secret::Mask;
-use crate::trigger::{LogStream, RunEvent, SharedWatch};
 
 /// Passes a guest's events on, with secrets masked, and collects them for the record.
 pub(super) struct Watching {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::Inner;
 use super::due::Outlook;
-use crate::component::cancel::Canceller;
+use crate::cancel::Canceller;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, SessionRef};
 use crate::session::queue::QueuePlace;
 use crate::session::{Origin, Snapshot};
 use crate::store::SessionHash;
-use crate::trigger::NoWatch;
+use crate::turn::event::NoWatch;
 use crate::turn::{Driven, Work};
 
 /// What is done about the first run of a queue.

@@ -242,7 +242,7 @@ async fn attributes_are_applied_backwards() {
     assert_eq!(std::fs::read(checkout.join("d.u16")).unwrap(), b"t\0w\0o\0\n\0");
 }
 
-async fn opened(world: &World, name: &str, imported: &Imported, pin: &landfall::checkpoint::root::Pin, current: &Root) -> PathBuf {
+async fn opened(world: &World, name: &str, imported: &Imported, pin: &landfall::pin::Pin, current: &Root) -> PathBuf {
     let reader = world.reader();
     let folder = world.folder.path().join(name);
     lay_out(&reader, current, &folder).await;

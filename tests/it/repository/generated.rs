@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use landfall::checkpoint::root::Pin;
 use landfall::checkpoint::writer::{PackWriter, WriterOptions};
+use landfall::pin::Pin;
 use landfall::repository::commit::{CommitRequest, Identity, commit};
 use landfall::repository::export::write_git_dir;
 use landfall::repository::history::history;

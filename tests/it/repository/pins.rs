@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use landfall::ErrorKind;
-use landfall::checkpoint::root::OnBranch;
-use landfall::component::cancel::Cancel;
+use landfall::cancel::Cancel;
 use landfall::config::Agent;
 use landfall::host::Host;
+use landfall::pin::OnBranch;
 use landfall::session::record::{RunRecord, Status};
 use landfall::trigger::{PinChoice, RunEvent, TurnRequest};
 use landfall_tests::git_server::{Fault, GitServer, TestRepository};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use landfall::component::cancel::{CancelReason, Canceller};
+use landfall::cancel::{CancelReason, Canceller};
 use landfall::config::{Agent, Config};
 use landfall::id::AgentName;
 use landfall::trigger::{Attachment, Busy, Origin, PinChoice, Trigger, TurnRequest};

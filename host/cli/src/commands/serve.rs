@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use landfall::cancel::{CancelReason, Canceller};
 use landfall::clock::{Clock as _, SystemClock};
 use landfall::component::EngineOptions;
-use landfall::component::cancel::{CancelReason, Canceller};
 use landfall::config::Server;
 use landfall::id::ReplicaName;
 use landfall::schedule::poller::{Poller, PollerOptions};

@@ -6,7 +6,7 @@ use super::super::bindings::landfall::agent::{repository as wit, types};
 use super::super::refusal::Refusal;
 use super::super::types::{READ_MAX, shown};
 use super::{CompareBase, CompareOptions, LOG_MAX, RepositoryService, StatusEntry, StatusKind};
-use crate::checkpoint::root::OnBranch;
+use crate::pin::OnBranch;
 use crate::policy::grants::Grants;
 use crate::repository::history::{CommitInfo, Signature};
 use crate::workspace::Workspace;

@@ -10,8 +10,8 @@ pub(crate) use host::{HasRepository, View};
 
 use super::refusal::Refusal;
 use super::types::FileInfo;
-use crate::checkpoint::root::Pin;
 use crate::id::CommitId;
+use crate::pin::Pin;
 use crate::repository::history::CommitInfo;
 use crate::workspace::Workspace;
 

@@ -3,8 +3,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::checkpoint::root::{OnBranch, Pin, RootRecord};
+use crate::checkpoint::root::RootRecord;
 use crate::id::{CommitId, PageId};
+use crate::pin::{OnBranch, Pin};
 use crate::store::document::{self, DOCUMENT_MAX};
 use crate::workspace::page::{Home, Link, Location, PageLink, Place, Root};
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use landfall::cancel::Cancel;
 use landfall::clock::{Clock as _, SystemClock};
-use landfall::component::cancel::Cancel;
 use landfall::host::Host;
 use landfall::id::{AgentName, RunId, SessionRef};
 use landfall::random::{Random as _, SystemRandom};

@@ -26,7 +26,7 @@ pub(crate) struct AgentRepository {
 
 /// The repositories of all agents. Each is looked at when it is first needed: what is wrong with one agent's stops no other.
 #[derive(Debug)]
-pub(super) struct Access {
+pub(crate) struct Access {
     secrets: BTreeMap<String, Secret>,
     store: Store,
     folder: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Access {
 
 impl Access {
     /// `folder` is where commits are fetched to before they are imported.
-    pub(super) fn new(secrets: BTreeMap<String, Secret>, store: Store, folder: &Path) -> Self {
+    pub(crate) fn new(secrets: BTreeMap<String, Secret>, store: Store, folder: &Path) -> Self {
         Self { secrets, store, folder: folder.join("git"), made: Mutex::default() }
     }
 
@@ -43,7 +43,7 @@ impl Access {
     ///
     /// # Errors
     /// `Denied` where the policy doesn't allow it, `Config` for an unreadable `ca_file`, `Usage` for a URL that is none.
-    pub(super) fn of(&self, config: &Config, name: &AgentName) -> Result<Option<AgentRepository>> {
+    pub(crate) fn of(&self, config: &Config, name: &AgentName) -> Result<Option<AgentRepository>> {
         let Some(agent) = config.agents.get(name) else { return Ok(None) };
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = made.get(name) {

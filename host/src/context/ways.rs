@@ -11,14 +11,14 @@ use crate::secret::Secret;
 
 /// The ways out of all agents. Each is made when it is first needed: what is wrong with one agent's stops no other.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(crate) struct Ways {
     secrets: BTreeMap<String, Secret>,
     outbound: Outbound,
     made: Mutex<BTreeMap<AgentName, AgentOutbound>>,
 }
 
 impl Ways {
-    pub(super) fn new(secrets: BTreeMap<String, Secret>, outbound: Outbound) -> Self {
+    pub(crate) fn new(secrets: BTreeMap<String, Secret>, outbound: Outbound) -> Self {
         Self { secrets, outbound, made: Mutex::default() }
     }
 
@@ -26,7 +26,7 @@ impl Ways {
     ///
     /// # Errors
     /// `Config` for an unusable `ca_file`; `Usage` for an unknown agent.
-    pub(super) fn of(&self, config: &Config, name: &AgentName) -> Result<AgentOutbound> {
+    pub(crate) fn of(&self, config: &Config, name: &AgentName) -> Result<AgentOutbound> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(way) = made.get(name) {
             return Ok(way.clone());

@@ -1,27 +1,25 @@
-//! An agent's own schedules, as its guest reaches them.
+//! Behind `landfall:agent/schedules`: an agent's own schedules, for its guest.
 
-use super::Schedules;
-use super::change::Expected;
-use super::history::Entry;
-use super::plan::{Source, Spec};
-use super::view::View;
 use crate::capability::refusal::{LimitReached, Refusal};
 use crate::capability::schedules::ScheduleService;
 use crate::error::{Error, ErrorKind};
 use crate::id::{AgentName, RunId, ScheduleId, ScheduleName};
 use crate::policy::grants::Grants;
+use crate::schedule::Schedules;
+use crate::schedule::change::Expected;
+use crate::schedule::history::Entry;
+use crate::schedule::plan::{Source, Spec};
+use crate::schedule::view::View;
 
 /// The schedules of one agent.
 #[derive(Debug)]
-pub struct Own {
+pub(super) struct Own {
     schedules: Schedules,
     agent: AgentName,
 }
 
 impl Own {
-    /// Makes them of the schedules of the store.
-    #[must_use]
-    pub fn new(schedules: Schedules, agent: AgentName) -> Self {
+    pub(super) fn new(schedules: Schedules, agent: AgentName) -> Self {
         Self { schedules, agent }
     }
 
@@ -31,7 +29,7 @@ impl Own {
     }
 
     fn refusal(&self, error: Error) -> Refusal {
-        let grant = self.schedules.inner.terms.agents.get(&self.agent).and_then(|terms| terms.grant);
+        let grant = self.schedules.grant(&self.agent);
         let limit = |name: &str, allowed: u64| Refusal::Limit(LimitReached { name: name.to_owned(), allowed, value: None });
         match (error.stable_code(), grant) {
             ("not_granted", _) => Refusal::Denied(Box::new(Grants::own(self.agent.clone()).no_schedules())),
