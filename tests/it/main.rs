@@ -32,6 +32,7 @@ mod soak;
 mod store_conformance;
 mod store_faults;
 mod turn;
+mod turn_stops;
 
 #[test]
 fn every_file_is_listed() {

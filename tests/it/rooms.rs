@@ -128,5 +128,5 @@ fn a_look_back_and_a_stale_row_are_found() {
         assert!(faults.len() == 1 && faults[0].starts_with("store.rs uses `turn`"), "{back}: {faults:?}");
     }
     assert_eq!(sources(turn, "").len(), 1);
-    assert_eq!(super::rooms::faults(&table[..2], &rooms, &Uses::new()).len(), 6);
+    assert_eq!(faults(&table[..2], &rooms, &Uses::new()).len(), 6);
 }

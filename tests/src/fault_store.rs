@@ -12,6 +12,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::sync::watch;
 
 /// What happens to one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,11 +57,39 @@ struct Rule {
     fault: Fault,
 }
 
+/// A write that is held back: it has come to the store, and neither takes effect nor is answered until this lets it through, or is dropped.
+#[derive(Debug)]
+pub struct HeldBack {
+    come: watch::Receiver<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl HeldBack {
+    /// Waits until the write has come.
+    pub async fn has_come(&mut self) {
+        // The other side is gone only with the store.
+        let _ = self.come.wait_for(|come| *come).await;
+    }
+
+    /// Lets the write through.
+    pub fn let_through(self) {
+        self.open.send_replace(true);
+    }
+}
+
+/// The store's side of a write that is to be held back.
+struct Gate {
+    part: String,
+    come: watch::Sender<bool>,
+    open: watch::Receiver<bool>,
+}
+
 /// A store with faults.
 #[derive(Clone)]
 pub struct FaultStore {
     inner: Arc<dyn ObjectStore>,
     rules: Arc<Mutex<Vec<Rule>>>,
+    gates: Arc<Mutex<Vec<Gate>>>,
     hit: Arc<AtomicU64>,
 }
 
@@ -68,7 +97,7 @@ impl FaultStore {
     /// Wraps a store; it has no faults yet.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, rules: Arc::default(), hit: Arc::default() }
+        Self { inner, rules: Arc::default(), gates: Arc::default(), hit: Arc::default() }
     }
 
     /// Lets the next request of an object whose path contains `part` meet a fault.
@@ -79,6 +108,28 @@ impl FaultStore {
     /// Lets `times` requests meet a fault after `skip` have gone well.
     pub fn after(&self, part: &str, skip: u32, times: u32, fault: Fault) {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(Rule { part: part.to_owned(), skip, times, fault });
+    }
+
+    /// Holds the next write of an object back whose path contains `part`; those after it go on.
+    #[must_use]
+    pub fn hold(&self, part: &str) -> HeldBack {
+        let (come, open) = (watch::Sender::new(false), watch::Sender::new(false));
+        let held = HeldBack { come: come.subscribe(), open };
+        let gate = Gate { part: part.to_owned(), come, open: held.open.subscribe() };
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner).push(gate);
+        held
+    }
+
+    async fn pass_gate(&self, location: &Path) {
+        let gate = {
+            let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = gates.iter().position(|gate| location.as_ref().contains(&gate.part));
+            at.map(|at| gates.remove(at))
+        };
+        if let Some(mut gate) = gate {
+            gate.come.send_replace(true);
+            let _ = gate.open.wait_for(|open| *open).await;
+        }
     }
 
     /// Ends all faults.
@@ -149,6 +200,7 @@ fn flip(bytes: &Bytes) -> Bytes {
 #[async_trait::async_trait]
 impl ObjectStore for FaultStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.pass_gate(location).await;
         match self.fault(location, false) {
             None => self.inner.put_opts(location, payload, opts).await,
             Some(Fault::FlipPut) => self.inner.put_opts(location, flip(&payload.into()).into(), opts).await,

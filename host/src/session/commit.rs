@@ -62,7 +62,7 @@ impl Sessions {
     /// Ends a run: writes its record, then the head, then deletes the queue entry. The packs of `record.after` have to be stored before.
     ///
     /// The record says how it ended; only a completed one moves the session's checkpoint. `packs` are those that the checkpoint needs (they leave
-    /// the trash list). A cancel that came first turns a completed run into a cancelled one.
+    /// the trash list). A cancel that came first turns a completed run into a cancelled one, which leaves what the run began with.
     ///
     /// # Errors
     /// `Conflict` with the code `fenced` when the lease is lost, or `checkpoint_dropped`: nothing was committed. `Store` with the code `outcome_unknown`: the run is to be
@@ -93,7 +93,7 @@ impl Sessions {
                     // Our own write, whose answer was lost and whose nonce has been pushed out since.
                     break;
                 }
-                Err(Refusal::Cancelled) => record.cancel(),
+                Err(Refusal::Cancelled) => record.cancel(held.began_with.as_ref()),
                 Err(refusal) => return Err(refusal.into_error(&session)),
             }
         }

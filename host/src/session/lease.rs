@@ -33,6 +33,8 @@ pub struct Held {
     pub(super) started: UnixNanos,
     /// Older checkpoints that the run has gone back to: its commit needs them to be kept still.
     pub(super) restored: Vec<Kept>,
+    /// What a session's first run stands on; none where the session has a checkpoint.
+    pub(super) began_with: Option<Checkpoint>,
     /// Says to this process that the lease isn't lost.
     pub(super) _mark: Mark,
 }
@@ -65,6 +67,17 @@ impl Held {
     /// Notes that the run goes on from an older checkpoint: it is committed only if the session keeps that one still.
     pub fn restores(&mut self, kept: Kept) {
         self.restored.push(kept);
+    }
+
+    /// Notes what a session's first run stands on, once it is stored: that is what it leaves when a cancel comes before its commit.
+    pub fn began_with(&mut self, checkpoint: Option<Checkpoint>) {
+        self.began_with = checkpoint;
+    }
+
+    /// Whether a cancel of the run was in the head when it was last seen here.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.head.is_cancelled(self.run())
     }
 
     /// Returns the number that this turn gets when it completes, from 1.
@@ -223,7 +236,7 @@ impl Sessions {
         let proof = Proof { incarnation: head.incarnation, epoch: head.epoch, run: claim.run };
         let attempt = head.lease.as_ref().map_or(1, |lease| lease.attempt);
         let started = self.store.clock().now();
-        let mut held = Held { head, attempt, version, proof, claimed: None, started, restored: Vec::new(), _mark: mark };
+        let mut held = Held { head, attempt, version, proof, claimed: None, started, restored: Vec::new(), began_with: None, _mark: mark };
         if (attempt > 1 || claim.over.is_some())
             && !drill::disabled(Safeguard::RecordFence)
             && let Some(record) = self.claim_record(&mut held).await?

@@ -346,10 +346,10 @@ impl RunRecord {
         }
     }
 
-    /// Turns a completed run's record into that of the same run cancelled at its commit.
-    pub(crate) fn cancel(&mut self) {
+    /// Turns a completed run's record into that of the same run cancelled at its commit. `began_with` is what a session's first run stood on.
+    pub(crate) fn cancel(&mut self, began_with: Option<&Checkpoint>) {
         self.status = Status::Cancelled;
-        self.after = self.before.clone();
+        self.after = self.before.clone().or_else(|| began_with.cloned());
         self.workspace_rolled_back = true;
         self.output = None;
         self.failure = Some(Failure::new("cancelled", "the run was cancelled before it was committed"));

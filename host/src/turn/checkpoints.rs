@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::compare;
 use super::repository::GitRoot;
+use super::roots::capture_roots;
 use super::scratch::Scratch;
-use super::{capture_roots, compare};
 use crate::capability::checkpoints::{CheckpointService, Reference, SessionCheckpoint};
 use crate::capability::refusal::{LimitReached, Refusal};
 use crate::capability::types::{Change, FileInfo, FileKind};
@@ -113,13 +114,7 @@ impl CheckpointService for Checkpoints {
         let mut writer = PackWriter::new(self.store.clone(), home, options);
         let roots = capture_roots(workspace, &mut writer).await?;
         writer.finish().await?;
-        let root = RootRecord {
-            workspace: writer.resolve_root(&roots.workspace)?,
-            state: writer.resolve_root(&roots.state)?,
-            git: self.git.get(),
-            pin: self.pin.clone(),
-        };
-        let checkpoint = Checkpoint::new(root);
+        let checkpoint = Checkpoint::new(roots.record(&writer, self.git.get(), self.pin.clone())?);
         let mut held = self.held.lock().await;
         drill::pass(Point::SavePacksStored);
         self.sessions.save(&mut held, name, &checkpoint).await?;

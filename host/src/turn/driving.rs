@@ -59,10 +59,7 @@ impl Turn<'_> {
     /// is driven again; what is wrong with the request or the config doesn't, so the run fails.
     pub(super) async fn end_or_repeat(&self, mut held: Held, entry: &QueueEntry, error: Error) -> Result<RunRecord> {
         if error.kind() == ErrorKind::Cancelled {
-            // The head may say so itself, to a save in the middle of the run.
-            if self.cancel.reason() == Some(CancelReason::Requested)
-                || error.stable_code() == "cancelled" && held.head.is_cancelled(entry.run)
-            {
+            if self.cancel.reason() == Some(CancelReason::Requested) {
                 let failure = Failure::new("cancelled", &self.context.mask.apply(&error.chain()));
                 return self.end(&mut held, entry, Status::Cancelled, failure).await;
             }

@@ -2,8 +2,16 @@
 
 use bytes::Bytes;
 
+use crate::config::Limits;
+use crate::error::{Error, Result};
 use crate::id::{AgentName, CommitId, RunId, SessionName, SessionRef};
+use crate::session::queue::{ATTACHMENT_NAME_MAX, ATTACHMENTS_MAX};
 use crate::session::{Origin, Trigger};
+
+/// Most bytes of the names and values given for one run.
+const PARAMS_BYTES: usize = 8 << 10;
+/// Most bytes of all attachments of a request together.
+const ATTACHMENTS_BYTES: u64 = 8 << 20;
 
 /// One call of an agent, as asked for.
 #[derive(Clone, Debug)]
@@ -53,6 +61,52 @@ impl TurnRequest {
             origin: Origin::Command,
             run: None,
         }
+    }
+
+    /// Checks the request against the limits, before anything is written.
+    ///
+    /// # Errors
+    /// `Limit` with the code `request_too_large`; `Usage` for params and attachments without a name of their own.
+    pub(super) fn check(&self, limits: &Limits) -> Result<()> {
+        let over = |what: &str, value: u64, limit: u64| {
+            Error::limit(format!("{what}: {value} is over the limit of {limit}")).code("request_too_large")
+        };
+        let input = self.input.len() as u64;
+        if input > limits.input {
+            return Err(over("bytes of input", input, limits.input).hint("raise `input` in the agent's limits, or attach it as a file"));
+        }
+        let params: usize = self.params.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if params > PARAMS_BYTES {
+            return Err(over("bytes of params", params as u64, PARAMS_BYTES as u64));
+        }
+        let names: std::collections::BTreeSet<&str> = self.params.iter().map(|(name, _)| name.as_str()).collect();
+        if names.len() < self.params.len() || names.contains("") {
+            return Err(Error::usage("params need names, each its own"));
+        }
+        if self.attachments.len() > ATTACHMENTS_MAX {
+            return Err(over("attachments", self.attachments.len() as u64, ATTACHMENTS_MAX as u64));
+        }
+        let bytes: u64 = self.attachments.iter().map(|file| file.bytes.len() as u64).sum();
+        if bytes > ATTACHMENTS_BYTES {
+            return Err(over("bytes of attachments", bytes, ATTACHMENTS_BYTES));
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for file in &self.attachments {
+            let name = &file.name;
+            if name.is_empty() || name.len() > ATTACHMENT_NAME_MAX || name.contains('/') || name.chars().any(char::is_control) {
+                return Err(Error::usage(format!(
+                    "{name:?} can't name an attachment: 1 to {ATTACHMENT_NAME_MAX} bytes, no slashes, no control characters"
+                )));
+            }
+            if !names.insert(name) {
+                return Err(Error::usage(format!("two attachments are named {name:?}")));
+            }
+            let kind = &file.media_type;
+            if kind.is_empty() || kind.len() > ATTACHMENT_NAME_MAX || kind.chars().any(char::is_control) {
+                return Err(Error::usage(format!("{kind:?} is no media type: 1 to {ATTACHMENT_NAME_MAX} bytes, no control characters")));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the session.
