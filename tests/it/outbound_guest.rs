@@ -203,3 +203,65 @@ async fn an_agent_without_hosts_reaches_nothing_by_either_door() {
     assert!(inline(record.events.as_ref()).contains("\"code\":\"not_allowed\""), "a denial is an event of the run");
     assert_eq!(web.connections(), 0);
 }
+
+/// What toolchains for Python and JavaScript make goes the same way: Python by the interface `fetch`, JavaScript by its own `fetch`,
+/// which is `wasi:http`.
+#[tokio::test]
+async fn python_and_javascript_go_through_the_gate() {
+    let authority = Authority::new("test authority").unwrap();
+    let tls = authority.tls(&["a.example.com", "c.example.com"], false, &[]).unwrap();
+    let paragraph = "A paragraph that is long enough to be the text of the page, with commas, and words, and more words. ".repeat(8);
+    let page =
+        format!("<html><head><title>The page</title></head><body><nav>menu</nav><article><p>{paragraph}</p></article></body></html>");
+    let web = Web::answering(Some(tls), move |request| match request.split(' ').nth(1).unwrap() {
+        "/echo" => answer("200 OK", "content-type: text/plain\r\n", request),
+        "/gone" => answer("410 Gone", "content-type: text/plain\r\n", "gone"),
+        _ => answer("200 OK", "content-type: text/html\r\n", &page),
+    })
+    .await
+    .unwrap();
+    let port = web.port();
+    let urls = [
+        format!("https://a.example.com:{port}/page"),
+        format!("https://a.example.com:{port}/gone"),
+        // The server sends the credential back.
+        format!("https://a.example.com:{port}/echo"),
+        // A listed name, at an address that is opened for others only.
+        format!("https://c.example.com:{port}/"),
+        "https://elsewhere.org/".to_owned(),
+    ];
+    for (guest, says) in [
+        ("reader", ["new ", "failed ", "failed ", "failed ", "failed "]),
+        ("link-check", ["ok 200 ", "broken 410 ", "broken ", "broken ", "broken "]),
+    ] {
+        let (setup, before) = (setup(guest, &[&web], Some(authority.pem())).await, web.requests().len());
+        let record = run(&setup, &urls.join("\n")).await;
+        assert!(record.is_completed(), "{:?}", record.failure);
+        let said = output(&setup, &record).await;
+        for (line, (begins, url)) in said.iter().zip(says.iter().zip(&urls)) {
+            assert!(line.starts_with(&format!("{begins}{url}")), "{guest}: {said:#?}");
+        }
+        let events = inline(record.events.as_ref());
+        for code in ["leak", "ip_loopback", "not_allowed"] {
+            assert!(events.contains(&format!("\"code\":\"{code}\"")), "{guest}: {code}: {events}");
+        }
+        let seen = &web.requests()[before..];
+        assert_eq!(seen.len(), 3, "{guest}: {seen:?}");
+        assert!(seen.iter().all(|request| request.contains(&format!("x-api-key: {TOKEN}"))), "{guest}: {seen:?}");
+        let everything = format!("{said:?}{events}{}{record:?}", inline(record.log.as_ref()));
+        assert!(!everything.contains(&TOKEN[..TOKEN.len() / 2]), "{everything}");
+        if guest == "reader" {
+            assert!(said[4].contains(r#"to allow it: [agents.probe] allowed_outbound_hosts = ["https://elsewhere.org"]"#), "{said:#?}");
+            let checkpoint = setup.host.open_run_checkpoint(&"probe".parse().unwrap(), record.run).await.unwrap();
+            let file = format!("/workspace/pages/a-example-com-{port}-page.md");
+            let kept = String::from_utf8(checkpoint.read(&file, 0, 1 << 20).await.unwrap().to_vec()).unwrap();
+            assert!(
+                kept.starts_with("# The page\n") && kept.contains("A paragraph that is long enough") && !kept.contains("menu"),
+                "{kept}"
+            );
+        }
+        let second = run(&setup, &urls[0]).await;
+        assert!(second.is_completed(), "{:?}", second.failure);
+        assert!(output(&setup, &second).await[0].starts_with(if guest == "reader" { "same " } else { "ok 200 " }));
+    }
+}

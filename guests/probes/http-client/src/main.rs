@@ -1,5 +1,6 @@
 //! An ordinary client of `wasi:http` (the crate `waki`): one request per line of its input, `METHOD URL`, with ` | NAME: VALUE` for each
-//! header and ` < BODY` at the end. `upload SIZE URL` sends so many bytes. It prints every byte that it gets.
+//! header and ` < BODY` at the end. `upload SIZE URL` sends so many bytes. It prints every byte that it gets. `time N GET URL` asks N times
+//! and prints how many microseconds each took, to the last byte.
 
 use std::io::Read as _;
 
@@ -16,6 +17,9 @@ fn main() -> std::io::Result<()> {
 }
 
 fn ask(line: &str) -> anyhow::Result<String> {
+    if let Some((count, line)) = line.strip_prefix("time ").and_then(|rest| rest.split_once(' ')) {
+        return time(count.parse()?, line);
+    }
     let (line, body) = line.split_once(" < ").unwrap_or((line, ""));
     let mut parts = line.split(" | ");
     let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
@@ -49,4 +53,20 @@ fn ask(line: &str) -> anyhow::Result<String> {
         }
     }
     Ok(format!("{status} {headers} {size} bytes: {}", String::from_utf8_lossy(&start)))
+}
+
+fn time(count: usize, line: &str) -> anyhow::Result<String> {
+    let url = line.strip_prefix("GET ").ok_or_else(|| anyhow::anyhow!("only GET is timed"))?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let start = std::time::Instant::now();
+        let answer = Client::new().request(Method::Get, url).send()?;
+        let mut size = 0;
+        while let Some(piece) = answer.chunk(256 << 10)? {
+            size += piece.len();
+        }
+        anyhow::ensure!(answer.status_code() == 200 && size > 0, "status {}, {size} bytes", answer.status_code());
+        times.push(start.elapsed().as_micros().to_string());
+    }
+    Ok(times.join(" "))
 }
