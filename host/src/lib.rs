@@ -12,6 +12,8 @@ mod context;
 pub mod drill;
 pub mod error;
 pub mod gc;
+#[cfg(test)]
+mod golden;
 pub mod host;
 pub mod id;
 mod nearest;

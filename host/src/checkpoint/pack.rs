@@ -9,7 +9,7 @@ use minicbor::data::Type;
 use minicbor::{Decoder, Encoder};
 
 use super::frame::{self, FRAME_HEADER, FRAME_PLAIN_MAX, FRAME_STORED_MAX};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::PackId;
 use crate::store::Key;
 use crate::workspace::page::Home;
@@ -177,7 +177,7 @@ fn encode_footer(frames: &[FrameEntry], salt: &Salt) -> Vec<u8> {
 /// Reads a pack's footer from the whole pack and checks that it describes every byte of it.
 ///
 /// # Errors
-/// `Damaged` (code `pack_damaged`), `TooNew` when the footer has a later version. The caller adds the pack's name.
+/// `Damaged` (code `pack_damaged`), `TooNew` (`pack_too_new`) when the footer has a later version. The caller adds the pack's name.
 pub fn read_footer(pack: &[u8]) -> Result<Vec<FrameEntry>> {
     if pack.len() < MAGIC.len() + TRAILER || pack.len() > PACK_MAX {
         return Err(damaged(format!("a pack has {} to {PACK_MAX} bytes, this one {}", MAGIC.len() + TRAILER, pack.len())));
@@ -214,10 +214,13 @@ fn decode_footer(bytes: &[u8]) -> Result<Vec<FrameEntry>> {
         return Err(damaged("its footer isn't an array of three"));
     }
     let version = d.u64().map_err(malformed)?;
+    if version > FOOTER_VERSION {
+        return Err(Error::too_new(format!("its footer has version {version}; this program reads version {FOOTER_VERSION}"))
+            .code("pack_too_new")
+            .hint("upgrade landfall on this machine"));
+    }
     if version != FOOTER_VERSION {
-        return Err(Error::too_new(format!("its footer has version {version}; this version knows {FOOTER_VERSION}"))
-            .code("pack_damaged")
-            .hint("upgrade this program, or, if no newer one wrote this store, treat the pack as damaged"));
+        return Err(damaged(format!("its footer has version {version}")));
     }
     let count = array(&mut d).map_err(malformed)?;
     let mut frames = Vec::new();
@@ -282,9 +285,13 @@ fn array(d: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
 /// The objects' own hashes aren't checked here, since the footer doesn't hold ids.
 ///
 /// # Errors
-/// `Damaged` (code `pack_damaged`) naming the pack.
+/// `Damaged` (code `pack_damaged`) naming the pack; `TooNew` (`pack_too_new`) when a newer version wrote it: its name is right, and what it holds
+/// can't be said.
 pub fn check(id: PackId, pack: &Bytes) -> Result<Vec<FrameEntry>> {
-    let named = |cause: Error| Error::damaged(format!("pack {id} is damaged")).code("pack_damaged").source(cause);
+    let named = |cause: Error| match cause.kind() {
+        ErrorKind::TooNew => cause.context(format!("reading pack {id}")),
+        _ => Error::damaged(format!("pack {id} is damaged")).code("pack_damaged").source(cause),
+    };
     if PackId::of(pack) != id {
         return Err(named(damaged(format!("its {} bytes have the SHA-256 {}", pack.len(), PackId::of(pack)))));
     }

@@ -45,7 +45,7 @@ impl Serialize for Harm {
 /// Reads a random sample of all packs of a store: `percent` of them, at least one.
 ///
 /// # Errors
-/// `Store` when the store can't be read. Damage is in the report.
+/// `Store` when the store can't be read, `TooNew` when a newer version wrote what it holds. Damage is in the report.
 pub async fn scrub(sessions: &Sessions, percent: u8) -> Result<Scrubbed> {
     let store = sessions.store();
     let mut keys = Vec::new();
@@ -82,7 +82,7 @@ pub async fn scrub(sessions: &Sessions, percent: u8) -> Result<Scrubbed> {
         };
         match checked {
             Ok(()) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::TooNew) => {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
                 let touched = users(sessions, &key).await?;
                 found.damaged.insert(key.to_string(), Harm { error, sessions: touched });
             }

@@ -11,11 +11,11 @@ use crate::clock::UnixNanos;
 use crate::error::{Error, Result};
 
 /// What the marker says. Its document version is the format version of the store as a whole.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
-struct Marker {
+pub(crate) struct Marker {
     /// When the store was made, nanoseconds since 1970 by its maker's clock.
-    created: UnixNanos,
+    pub(crate) created: UnixNanos,
 }
 
 impl Document for Marker {

@@ -13,7 +13,7 @@ pub mod probe;
 mod backend;
 mod failure;
 mod file;
-mod marker;
+pub(crate) mod marker;
 
 use std::fmt;
 use std::ops::Range;

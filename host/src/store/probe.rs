@@ -86,10 +86,10 @@ pub struct Check {
 }
 
 /// A scratch object.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
-struct Scratch {
-    round: u32,
+pub(crate) struct Scratch {
+    pub(crate) round: u32,
 }
 
 impl Document for Scratch {
@@ -99,13 +99,13 @@ impl Document for Scratch {
 }
 
 /// A remembered result.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+pub(crate) struct Remembered {
     /// What was found.
-    abilities: Abilities,
+    pub(crate) abilities: Abilities,
     /// When, by the clock of the process that found it.
-    at: UnixNanos,
+    pub(crate) at: UnixNanos,
 }
 
 impl Document for Remembered {

@@ -295,7 +295,10 @@ pub fn decode_stored(id: PageId, bytes: &Bytes, from: &Location) -> Result<Page>
     let mut reader = Reader::new(bytes);
     reader.array_of(3).map_err(damaged)?;
     let version = reader.uint().map_err(damaged)?;
-    if version != VERSION {
+    if version == 0 {
+        return Err(damaged(Malformed("has a version that there never was")));
+    }
+    if version > VERSION {
         return Err(Error::too_new(format!("page {id} is of format version {version}, and this program reads version {VERSION}"))
             .code("page_too_new")
             .hint("upgrade landfall on this machine"));

@@ -94,7 +94,7 @@ fn hostile_footers_are_refused_under_a_right_name() {
         ("not an array", "01"),
         ("endless array", "9f 01 81 85 00 08 08 03 81 03 ff"),
         ("array of four", "84 01 81 85 00 08 08 03 81 03 00"),
-        ("later version", "83 02 81 85 00 08 08 03 81 03"),
+        ("version 0", "83 00 81 85 00 08 08 03 81 03"),
         ("2^63 frames", "83 01 9b 80 00 00 00 00 00 00 00"),
         ("more frames than bytes", "83 01 82 85 00 08 08 03 81 03"),
         ("2^32 objects", "83 01 81 85 00 08 08 03 9b 00 00 00 01 00 00 00 00"),
