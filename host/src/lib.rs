@@ -11,6 +11,9 @@ pub mod config;
 mod context;
 pub mod drill;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gc;
 #[cfg(test)]
 mod golden;

@@ -9,6 +9,7 @@ mod component;
 mod dependencies;
 mod filesystem_guest;
 mod format;
+mod fuzz;
 mod gc;
 mod outbound;
 mod outbound_guest;

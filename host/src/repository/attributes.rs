@@ -24,7 +24,7 @@ pub(super) const ATTRIBUTES_MAX: u64 = 1 << 20;
 const CONVERTED: [&str; 6] = ["crlf", "ident", "filter", "eol", "text", "working-tree-encoding"];
 
 /// The rules of a chain of folders, the top one first.
-pub(super) struct Rules {
+pub(crate) struct Rules {
     search: Search,
     collection: MetadataCollection,
     /// The same with `ident` taken away, and with `ident` and the encoding taken away: what the library gets to see.
@@ -36,7 +36,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Reads the attribute files of these folders (paths without slashes at the ends).
-    pub(super) fn new<'f>(files: impl IntoIterator<Item = (&'f [u8], &'f [u8])>) -> Result<Self> {
+    pub(crate) fn new<'f>(files: impl IntoIterator<Item = (&'f [u8], &'f [u8])>) -> Result<Self> {
         let failed = |error| Error::internal("attributes can't be set up").source(error);
         let mut collection = MetadataCollection::default();
         let mut buffer = Vec::new();
@@ -104,7 +104,7 @@ struct Special {
 }
 
 /// Makes a converter that has no filter programs and so can run none: a `filter` attribute leaves the content as it is.
-pub(super) fn pipeline() -> Pipeline {
+pub(crate) fn pipeline() -> Pipeline {
     let options = gix::filter::plumbing::pipeline::Options { drivers: Vec::new(), ..Default::default() };
     Pipeline::new(Default::default(), gix::hash::Kind::Sha1, options)
 }
@@ -114,7 +114,7 @@ fn unreadable(path: &[u8]) -> Error {
 }
 
 /// Returns what a checkout has instead of a blob, or none when it has the blob's bytes.
-pub(super) fn to_worktree(pipeline: &mut Pipeline, rules: &Rules, path: &[u8], id: &Oid, blob: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn to_worktree(pipeline: &mut Pipeline, rules: &Rules, path: &[u8], id: &Oid, blob: &[u8]) -> Result<Option<Vec<u8>>> {
     let special = rules.special(path);
     let expanded = if special.ident { expand_ident(blob, id) } else { None };
     let options = to_worktree::Options { can_delay: Delay::Forbid, unknown_encoding: to_worktree::UnknownEncoding::Ignore };
@@ -141,7 +141,7 @@ pub(super) fn to_worktree(pipeline: &mut Pipeline, rules: &Rules, path: &[u8], i
 
 /// Returns what git would store of a file. `stored` is the blob that the pin has at the path: text with carriage returns in it stays as it
 /// is under `text=auto`.
-pub(super) fn to_git(pipeline: &mut Pipeline, rules: &Rules, path: &[u8], content: Bytes, stored: Option<&Bytes>) -> Result<Bytes> {
+pub(crate) fn to_git(pipeline: &mut Pipeline, rules: &Rules, path: &[u8], content: Bytes, stored: Option<&Bytes>) -> Result<Bytes> {
     let special = rules.special(path);
     let content = special.encoding.and_then(|encoding| encoding.decode(&content)).map_or(content, Bytes::from);
     let outcome = pipeline

@@ -1,7 +1,7 @@
 //! Repositories: a remote is asked once which commit a session stands on, that commit is imported once for all sessions, and
 //! everything after works on values in the store.
 
-mod attributes;
+pub(crate) mod attributes;
 pub mod base;
 mod base64;
 pub mod branch;

@@ -236,6 +236,9 @@ impl Document for Plan {
     const DAMAGED: &'static str = "plan_damaged";
 
     fn check(&self) -> Result<()> {
+        if self.generation > i64::MAX as u64 {
+            return Err(Error::damaged("its generation is beyond what is ever counted"));
+        }
         self.spec.check_bounds().map_err(|error| Error::damaged(error.message().to_owned()))
     }
 }

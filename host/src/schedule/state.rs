@@ -476,7 +476,7 @@ impl State {
             Outcome::Missed => &mut self.totals.missed,
             Outcome::Refused => &mut self.totals.refused,
         };
-        *total += entry.count;
+        *total = total.saturating_add(entry.count);
         note(&mut self.history, entry);
     }
 }

@@ -38,6 +38,8 @@ pub const TRASH_MAX: usize = 200;
 pub const CANCELS_MAX: usize = 16;
 /// Bytes that saves, fork pins and trash together may take in the encoded head.
 pub const EXTRAS_MAX: usize = 30 << 10;
+/// Largest epoch, seq or turn: no session counts that far, and counting on from there stays in bounds.
+pub const COUNT_MAX: u64 = i64::MAX as u64;
 /// Bytes that the current checkpoint may take in the encoded head.
 pub const CHECKPOINT_MAX: usize = 10 << 10;
 
@@ -384,7 +386,8 @@ impl Head {
     /// Gives the lease to a run. The epoch rises, and so fences every lease before.
     ///
     /// # Errors
-    /// [`Refusal::Deleted`], [`Refusal::Ended`], [`Refusal::Busy`] unless the lease's owner is known to be gone, [`Refusal::Unsettled`].
+    /// [`Refusal::Deleted`], [`Refusal::Ended`], [`Refusal::Busy`] unless the lease's owner is known to be gone, [`Refusal::Unsettled`],
+    /// [`Refusal::Full`] when nothing can be counted any more.
     pub fn acquire(&self, claim: &Claim) -> Result<Self, Refusal> {
         let mut next = self.open()?;
         if let Some(ended) = self.ended(claim.run) {
@@ -400,6 +403,9 @@ impl Head {
         }
         if self.recent.len() >= RECENT_MAX {
             return Err(Refusal::Unsettled(self.recent.iter().filter(|recent| !recent.settled).map(|recent| recent.run).collect()));
+        }
+        if next.epoch >= COUNT_MAX || next.seq >= COUNT_MAX {
+            return Err(Refusal::Full("leases and runs", usize::try_from(COUNT_MAX).unwrap_or(usize::MAX)));
         }
         next.epoch += 1;
         next.lease = Some(Lease { owner: claim.owner.clone(), epoch: next.epoch, run: claim.run, attempt: attempts.saturating_add(1) });
@@ -573,6 +579,9 @@ impl Document for Head {
             if len > max {
                 return Err(Error::damaged(format!("it has {len} {what}, over the limit of {max}")));
             }
+        }
+        if self.epoch > COUNT_MAX || self.seq > COUNT_MAX {
+            return Err(Error::damaged("its epoch or seq is beyond what is ever counted"));
         }
         if self.lease.as_ref().is_some_and(|lease| lease.epoch > self.epoch || lease.attempt == 0) {
             return Err(Error::damaged("its lease is of a later epoch than itself"));

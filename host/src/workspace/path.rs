@@ -86,7 +86,7 @@ pub fn display(name: &[u8]) -> Cow<'_, str> {
 }
 
 /// Returns the name that [`display`] shows as `shown`, when that isn't `shown` itself.
-pub(super) fn undisplay(shown: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn undisplay(shown: &[u8]) -> Option<Vec<u8>> {
     if !shown.windows(2).any(|pair| pair == b"\\x") {
         return None;
     }
