@@ -11,6 +11,7 @@ mod filesystem_guest;
 mod format;
 mod fuzz;
 mod gc;
+mod http_faults;
 mod outbound;
 mod outbound_guest;
 mod policy_command;

@@ -6,6 +6,7 @@ pub mod clocks;
 pub mod command;
 pub mod components;
 pub mod dated_store;
+pub mod fault_proxy;
 pub mod fault_store;
 pub mod git_server;
 pub mod guests;

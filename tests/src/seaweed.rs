@@ -60,6 +60,7 @@ impl Seaweed {
 
     /// Returns the URL of an unused prefix.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the server outlives this process, and its prefixes may not come twice")]
     pub fn fresh_url(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Process ids come round again within one run of the tests; the time doesn't.

@@ -145,10 +145,12 @@ fn bucket_and_prefix(url: &str) -> Result<(String, String)> {
 }
 
 fn retries() -> RetryConfig {
-    // Four waits of some tenths of a second: a turn shouldn't hang for minutes on a dead endpoint, and callers settle unknown outcomes anyway.
+    // Eight waits, the first of a tenth of a second, each up to twice as long as the one before: some 2 s in all, 12 s at most. A turn shouldn't hang
+    // for minutes on a dead endpoint, and callers settle unknown outcomes anyway; but a server that refuses a third of its requests for a while
+    // (`SlowDown`) would end one turn in forty with four.
     RetryConfig {
         backoff: BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(3), base: 2.0 },
-        max_retries: 4,
+        max_retries: 8,
         retry_timeout: Duration::from_secs(120),
     }
 }
