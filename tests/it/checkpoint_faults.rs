@@ -162,3 +162,111 @@ async fn a_fork_whose_answer_is_lost_is_one_fork() {
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_deleted_by_hand_is_named_and_the_session_goes_on_from_the_checkpoint_before() {
+    let ground = Ground::new();
+    let host = ground.host("one");
+    bring(&host).await.unwrap();
+    turn(&host).await.unwrap();
+    let packs = |host: &Host| {
+        let store = host.store().clone();
+        async move {
+            store.list(&Prefix::SessionPacks(name("bot/s"))).await.unwrap().objects.into_iter().map(|listed| listed.key).collect::<Vec<_>>()
+        }
+    };
+    let before = packs(&host).await;
+    turn(&host).await.unwrap();
+    let lost: Vec<_> = packs(&host).await.into_iter().filter(|key| !before.contains(key)).collect();
+    assert_eq!(lost.len(), 1, "a small turn is one pack");
+    host.store().delete(&lost[0]).await.unwrap();
+    let id = lost[0].to_string().rsplit('/').next().unwrap().to_owned();
+
+    let fresh = ground.host("fresh");
+    let error = lines(&fresh).await.unwrap_err();
+    assert_eq!((error.kind(), error.stable_code()), (landfall::ErrorKind::Damaged, "pack_missing"), "{error:?}");
+    assert!(error.chain().contains(&id) && error.next_step().is_some(), "{error:?}");
+    let target = ground.turns.folder.path().join("out");
+    let open = fresh.open(&"bot/s".parse().unwrap()).await.unwrap();
+    fresh.materialise(&open, &target, &Default::default()).await.unwrap_err();
+    assert!(!target.exists(), "no folder with fewer files");
+    let report = fresh.verify(&open, true).await.unwrap();
+    assert!(report.damage.iter().any(|damage| damage.key.as_deref() == Some(&lost[0].to_string())), "{:?}", report.damage);
+    // A turn on it fails, and changes nothing; a collection stops before it deletes anything.
+    let head = fresh.session(&name("bot/s")).await.unwrap();
+    let failed = landfall_tests::turns::run(&fresh, "bot", "s", "").await;
+    assert!(failed.as_ref().map_or(true, |record| !record.is_completed()), "{failed:?}");
+    assert_eq!(fresh.session(&name("bot/s")).await.unwrap().checkpoint, head.checkpoint);
+    let all = Options { retention: Retention { keep_last: 1, keep_days: 0 }, grace: Duration::ZERO, dry_run: false };
+    let _ = fresh.collect(&all).await;
+    assert_eq!(packs(&fresh).await, before);
+    // The turn before is whole.
+    fresh.rollback(&name("bot/s"), &"bot/s@2".parse().unwrap()).await.unwrap();
+    turn(&fresh).await.unwrap();
+    let other = ground.host("other");
+    assert_eq!(lines(&other).await.unwrap(), 3);
+    assert!(other.verify(&other.open(&"bot/s".parse().unwrap()).await.unwrap(), true).await.unwrap().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listings_that_leave_keys_out_change_nothing_for_turns_and_readers_and_cost_no_pack() {
+    let ground = Ground::new();
+    let host = ground.host("one");
+    bring(&host).await.unwrap();
+    for nth in [100, 2, 1] {
+        ground.faults.hide_one_of(nth);
+        for _ in 0..3 {
+            turn(&host).await.unwrap();
+        }
+        let all = Options { retention: Retention { keep_last: 2, keep_days: 0 }, grace: Duration::ZERO, dry_run: false };
+        host.collect(&all).await.unwrap();
+        host.collect(&all).await.unwrap();
+        let fresh = ground.host(&format!("fresh {nth}"));
+        let open = fresh.open(&"bot/s".parse().unwrap()).await.unwrap();
+        assert!(fresh.verify(&open, true).await.unwrap().is_ok(), "one of {nth} keys is left out");
+    }
+    assert!(ground.faults.hits() > 0);
+    ground.faults.hide_one_of(0);
+    assert_eq!(lines(&ground.host("two")).await.unwrap(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_share_a_cache_folder_and_damage_in_it_get_their_own_bytes() {
+    let ground = Ground::new();
+    let one = ground.host("shared");
+    bring(&one).await.unwrap();
+    let two = ground.host("shared");
+    let cache = ground.turns.folder.path().join("shared");
+    let files = |folder: &std::path::Path| {
+        let (mut all, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.file_type().unwrap().is_dir() { folders.push(entry.path()) } else { all.push(entry.path()) }
+            }
+        }
+        all
+    };
+    let mut damaged = 0;
+    for n in 0..8 {
+        // A turn on one, and readers on both, while files of the cache are cut, changed and removed.
+        let (done, a, b) = tokio::join!(turn(&one), lines(&two), lines(&one));
+        done.unwrap();
+        assert!((n + 1..=n + 2).contains(&a.unwrap()) && (n + 1..=n + 2).contains(&b.unwrap()), "round {n}");
+        assert_eq!(lines(&ground.host("shared")).await.unwrap(), n + 2, "round {n}");
+        for (at, path) in files(&cache).into_iter().filter(|path| path.to_string_lossy().matches('-').count() >= 2).enumerate() {
+            let Ok(mut bytes) = std::fs::read(&path) else { continue };
+            damaged += 1;
+            match (at + n) % 3 {
+                0 => std::fs::remove_file(&path).unwrap(),
+                1 => std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap(),
+                _ => {
+                    let middle = bytes.len() / 2;
+                    bytes[middle] ^= 1;
+                    std::fs::write(&path, bytes).unwrap();
+                }
+            }
+        }
+    }
+    assert!(damaged > 0, "nothing was cached");
+    assert_eq!(lines(&ground.host("alone")).await.unwrap(), 9);
+}

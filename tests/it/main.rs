@@ -9,6 +9,7 @@ mod component;
 mod dependencies;
 mod filesystem_guest;
 mod format;
+mod full_disk;
 mod fuzz;
 mod gc;
 mod http_faults;

@@ -11,6 +11,7 @@ use landfall::store::cas::{Created, Loaded, Replaced};
 use landfall::store::document::Document;
 use landfall::store::{Abilities, Key, Prefix, SessionHash, Store};
 use landfall_tests::seaweed::Seaweed;
+use landfall_tests::small_disk::SmallDisk;
 use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -450,48 +451,17 @@ async fn folders_that_are_no_store_are_told_apart() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
-/// A small file system of its own; none where this user may not mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(options: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(folder)),
-            other => {
-                #[expect(clippy::print_stdout, reason = "a skipped test says why")]
-                {
-                    println!("skipped: no file system could be mounted for this test ({other:?})");
-                }
-                None
-            }
-        }
-    }
-
-    fn remount(&self, options: &str) {
-        let status = std::process::Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.0.path()).status().unwrap();
-        assert!(status.success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[tokio::test]
 async fn a_full_disk_and_a_read_only_one_lose_nothing() {
     let Some(disk) = SmallDisk::mount("size=256k") else { return };
-    let url = format!("file://{}/store", disk.0.path().display());
+    let url = format!("file://{}/store", disk.path().display());
     let store = Store::open(&url, &landfall::store::Options::new(), clock(), random()).await.unwrap();
     let version = done(store.create(&head("s"), &note("x")).await.unwrap());
     let large = Bytes::from(vec![3; 1 << 20]);
     let error = store.put_pack(&pack("s", &large), large.clone()).await.unwrap_err();
     assert_eq!((error.kind(), error.stable_code()), (ErrorKind::Store, "store_full"), "{error:?}");
     assert_eq!(store.size(&pack("s", &large)).await.unwrap(), None);
-    let left = std::fs::read_dir(disk.0.path().join("store/.tmp")).unwrap().count();
+    let left = std::fs::read_dir(disk.path().join("store/.tmp")).unwrap().count();
     assert_eq!(left, 0, "the unfinished file is gone");
     // There is room again, so the next write goes through.
     let version = replaced(store.replace(&head("s"), &version, &note("y")).await.unwrap());

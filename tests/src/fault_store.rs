@@ -91,13 +91,15 @@ pub struct FaultStore {
     rules: Arc<Mutex<Vec<Rule>>>,
     gates: Arc<Mutex<Vec<Gate>>>,
     hit: Arc<AtomicU64>,
+    hidden: Arc<AtomicU64>,
+    listed: Arc<AtomicU64>,
 }
 
 impl FaultStore {
     /// Wraps a store; it has no faults yet.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, rules: Arc::default(), gates: Arc::default(), hit: Arc::default() }
+        Self { inner, rules: Arc::default(), gates: Arc::default(), hit: Arc::default(), hidden: Arc::default(), listed: Arc::default() }
     }
 
     /// Lets the next request of an object whose path contains `part` meet a fault.
@@ -141,6 +143,11 @@ impl FaultStore {
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hit.load(Ordering::SeqCst)
+    }
+
+    /// Lets listings leave out one key of every `nth`; 0 ends that.
+    pub fn hide_one_of(&self, nth: u64) {
+        self.hidden.store(nth, Ordering::SeqCst);
     }
 
     fn fault(&self, location: &Path, is_read: bool) -> Option<Fault> {
@@ -240,7 +247,14 @@ impl ObjectStore for FaultStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        let this = self.clone();
+        let shown = move |_: &Result<ObjectMeta>| {
+            let nth = this.hidden.load(Ordering::SeqCst);
+            let hides = nth > 0 && this.listed.fetch_add(1, Ordering::SeqCst).is_multiple_of(nth);
+            this.hit.fetch_add(u64::from(hides), Ordering::SeqCst);
+            std::future::ready(!hides)
+        };
+        self.inner.list(prefix).filter(shown).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

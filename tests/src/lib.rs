@@ -15,6 +15,7 @@ pub mod replicas;
 pub mod seaweed;
 pub mod serve;
 pub mod simulation;
+pub mod small_disk;
 pub mod tools;
 pub mod turns;
 pub mod wasi_commands;

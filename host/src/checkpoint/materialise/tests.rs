@@ -1,6 +1,5 @@
 #![expect(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::sync::Arc;
 
@@ -545,8 +544,12 @@ async fn a_kill_leaves_nothing_half_visible() {
         }
     }
     assert!(whole > 0);
+    // Again, to the very place that the killed one was making.
+    let target = dir.path().join(format!("out{whole}"));
+    assert!(!target.exists() && !temps().is_empty());
     let (store, _) = store();
-    let (root, _) = stored(&store, &BTreeMap::new()).await;
-    made(&reader(&store), &root, &dir.path().join("next")).await.unwrap();
+    let (root, _) = stored(&store, &tree).await;
+    made(&reader(&store), &root, &target).await.unwrap();
+    assert_eq!(read_back(&target), tree, "the second one ends as if there had been no first");
     assert_eq!(temps(), Vec::<String>::new());
 }
