@@ -93,12 +93,24 @@ pub enum Safeguard {
     RecordFence,
     /// An answer other than success is never believed: the object is read.
     UnknownOutcomes,
+    /// What a tick's claim says is what runs, whoever made it.
+    Claims,
+    /// A tick is due by the store's clock, not by the machine's.
+    StoreTime,
 }
 
 impl Safeguard {
     /// All of them.
-    pub const ALL: &'static [Self] =
-        &[Self::CompareAndSwap, Self::Nonces, Self::Epochs, Self::OfficialRecords, Self::RecordFence, Self::UnknownOutcomes];
+    pub const ALL: &'static [Self] = &[
+        Self::CompareAndSwap,
+        Self::Nonces,
+        Self::Epochs,
+        Self::OfficialRecords,
+        Self::RecordFence,
+        Self::UnknownOutcomes,
+        Self::Claims,
+        Self::StoreTime,
+    ];
 
     /// Returns its name.
     #[must_use]
@@ -110,6 +122,8 @@ impl Safeguard {
             Self::OfficialRecords => "official-records",
             Self::RecordFence => "record-fence",
             Self::UnknownOutcomes => "unknown-outcomes",
+            Self::Claims => "claims",
+            Self::StoreTime => "store-time",
         }
     }
 }

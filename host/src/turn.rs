@@ -60,14 +60,14 @@ pub(crate) async fn run(context: &Arc<Context>, request: TurnRequest, watch: Sha
     let (component, grants) = turn.load().await?;
 
     // 1. Accept: from here on the run is known to every replica.
-    let run = match turn.identify(&request).await? {
-        Identified::New(run) => run,
+    let (run, incarnation) = match turn.identify(&request).await? {
+        Identified::New(run, incarnation) => (run, incarnation),
         Identified::Ended(record) => return Ok(*record),
     };
     context.presence.announce().await?;
     let busy = request.busy;
     let _waits = turn.sessions.wait_for(&turn.session, run);
-    let work = turn.accept(run, None, request).await?;
+    let work = turn.accept(run, incarnation, request).await?;
     turn.watch.event(RunEvent::Accepted { run });
 
     // 2. Lease: the epoch rises, and every run before is fenced.

@@ -7,7 +7,7 @@
 mod due;
 mod session;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -74,7 +74,7 @@ struct State {
     /// The runs that those tasks have or will come to.
     local: HashSet<RunId>,
     /// What stops the running ones.
-    running: HashMap<RunId, Arc<Canceller>>,
+    running: BTreeMap<RunId, Arc<Canceller>>,
     ended: LruCache<RunId, Arc<RunRecord>>,
     looks: Looks,
 }
@@ -95,7 +95,7 @@ impl QueueWorker {
         let state = State {
             sessions: HashMap::new(),
             local: HashSet::new(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             ended: LruCache::new(kept),
             looks: Looks::default(),
         };

@@ -278,6 +278,9 @@ async fn a_run_that_was_accepted_for_a_deleted_session_never_runs() {
     two.sessions.ensure(&session("s")).await.unwrap();
     let error = two.sessions.acquire_for(&accepted, Some(known)).await.unwrap_err();
     assert_eq!(error.stable_code(), "session_deleted", "the new session isn't the one that it was accepted for");
+    // Nor for a command that waits with a key: its run's id stands for the session that it asked for.
+    let error = two.sessions.acquire_in_order(&session("s"), run(5), accepted.incarnation, None, |_| {}).await.unwrap_err();
+    assert_eq!(error.stable_code(), "session_deleted");
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ async fn a_busy_session_is_waited_for_in_order() {
     let deadline = two.clock_boot() + Duration::from_secs(5);
     let told = AtomicU32::new(0);
     let name = session("s");
-    let waited = two.sessions.acquire_in_order(&name, run(2), Some(deadline), |lease| {
+    let waited = two.sessions.acquire_in_order(&name, run(2), None, Some(deadline), |lease| {
         assert_eq!(lease.run, run(1));
         told.fetch_add(1, Ordering::SeqCst);
     });
@@ -125,7 +125,9 @@ async fn a_busy_session_is_waited_for_in_order() {
     let order = std::sync::Mutex::new(Vec::new());
     let go = async |member: &Member, n: u64| {
         member.replica.renew().await.unwrap();
-        let Acquired::Held(held) = member.sessions.acquire_in_order(&session("s"), run(n), None, |_| {}).await.unwrap() else { panic!() };
+        let Acquired::Held(held) = member.sessions.acquire_in_order(&session("s"), run(n), None, None, |_| {}).await.unwrap() else {
+            panic!()
+        };
         order.lock().unwrap().push(n);
         finish(member, *held, Status::Completed, 1).await;
     };

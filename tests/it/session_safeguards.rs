@@ -81,12 +81,14 @@ async fn holds(safeguard: Safeguard) -> bool {
             one.faults.next("/head", Fault::ApplyThen500);
             commit(&one, &mut mine, 2).await.is_ok()
         }
+        Safeguard::Claims | Safeguard::StoreTime => panic!("{} is one of schedules: the simulation has its scenario", safeguard.name()),
     }
 }
 
 #[tokio::test]
 async fn with_all_safeguards_every_scenario_holds() {
-    for safeguard in Safeguard::ALL {
+    let schedules = [Safeguard::Claims, Safeguard::StoreTime];
+    for safeguard in Safeguard::ALL.iter().filter(|safeguard| !schedules.contains(safeguard)) {
         assert!(holds(*safeguard).await, "{}", safeguard.name());
     }
 }

@@ -12,8 +12,9 @@ const OPTIMISED: [&str; 2] = ["profile.dev.package.landfall.opt-level=2", "profi
 /// Builds the simulation and runs it with the given arguments.
 pub(crate) fn run(rest: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    // The whole workspace, so that dependencies have the features that all other builds give them.
-    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "simulate"]);
+    // The whole workspace, so that dependencies have the features that all other builds give them; and something with dev-dependencies, whose features
+    // cargo leaves out otherwise: all dependencies would be built a second time.
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "simulate", "--bench", "checkpoint"]);
     for setting in OPTIMISED {
         cargo.args(["--config", setting]);
     }

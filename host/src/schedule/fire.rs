@@ -6,6 +6,7 @@ use super::claim::Claim;
 use super::plan::Plan;
 use super::state::{Ended, Open, Phase, State};
 use super::{Schedules, history};
+use crate::drill::{self, Safeguard};
 use crate::error::{Error, Result};
 use crate::id::{RunId, ScheduleId, SessionRef};
 use crate::session::queue::{OnCrash, QueueEntry};
@@ -115,7 +116,10 @@ impl Schedules {
                 owner: self.owner().clone(),
                 created: self.wall(),
             };
-            if let Created::Exists(found) = self.inner.store.create(&key, &claim).await? {
+            if let Created::Exists(mut found) = self.inner.store.create(&key, &claim).await? {
+                if drill::disabled(Safeguard::Claims) {
+                    found.value = claim;
+                }
                 return Ok(*found);
             }
         }

@@ -106,6 +106,7 @@ impl Poller {
                 }
                 let wait = self.until_due().await.map_or(left, |due| due.min(left));
                 tokio::select! {
+                    biased;
                     _ = stop.cancelled() => {
                         if let Err(error) = self.schedules.inner.time.close().await {
                             tracing::debug!(error = %error.chain(), "a scratch object was left over");

@@ -187,14 +187,16 @@ impl Sessions {
     }
 
     /// Takes the lease as [`Sessions::acquire`] and waits while somebody else has it, behind the runs that were accepted before.
-    /// `waiting` is told once who has it. Returns [`Acquired::Busy`] only when `deadline` (on the boot clock) has passed.
+    /// `waiting` is told once who has it. Returns [`Acquired::Busy`] only when `deadline` (on the boot clock) has passed. A run that is `of` an
+    /// incarnation runs in no other.
     ///
     /// # Errors
-    /// As [`Sessions::acquire`].
+    /// As [`Sessions::acquire_for`].
     pub async fn acquire_in_order(
         &self,
         session: &SessionRef,
         run: RunId,
+        of: Option<Nonce>,
         deadline: Option<Duration>,
         waiting: impl Fn(&Lease) + Send + Sync,
     ) -> Result<Acquired> {
@@ -207,7 +209,7 @@ impl Sessions {
                 }
                 self.store.clock().sleep(LOOK).await;
             }
-            let answer = self.acquire(session, run, None).await?;
+            let answer = self.acquire_of(session, run, of, None).await?;
             let Acquired::Busy(lease) = &answer else { return Ok(answer) };
             if !told {
                 waiting(lease);

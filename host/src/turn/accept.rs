@@ -47,7 +47,8 @@ pub(crate) enum Submitted {
 }
 
 pub(super) enum Identified {
-    New(RunId),
+    /// A new run; with the incarnation that its id stands for, where it was made from a key.
+    New(RunId, Option<Nonce>),
     Ended(Box<RunRecord>),
 }
 
@@ -58,7 +59,7 @@ impl Turn<'_> {
         let known = self.sessions.ensure(&self.session).await?;
         let incarnation = known.head.incarnation;
         let run = match self.identify_in(incarnation, &request).await? {
-            Identified::New(run) => run,
+            Identified::New(run, _) => run,
             Identified::Ended(record) => return Ok(Submitted::Ended(record)),
         };
         if request.busy == Busy::Refuse {
@@ -72,7 +73,7 @@ impl Turn<'_> {
     /// Gives the run its id. The same key on the same session is the same run: an ended one gives its record again.
     pub(super) async fn identify(&self, request: &TurnRequest) -> Result<Identified> {
         if request.key.is_none() && request.run.is_none() {
-            return Ok(Identified::New(self.context.new_run_id()));
+            return Ok(Identified::New(self.context.new_run_id(), None));
         }
         // The session has to be there first: its incarnation is part of what the key stands for.
         let known = self.sessions.ensure(&self.session).await?;
@@ -87,9 +88,11 @@ impl Turn<'_> {
                     .map_err(|error| Error::internal("a key can't be encoded").source(error))?;
                 (RunId::derived(sha256(&identity)), format!("the key {key:?}"))
             }
-            (None, None) => return Ok(Identified::New(self.context.new_run_id())),
+            (None, None) => return Ok(Identified::New(self.context.new_run_id(), None)),
         };
-        let Some(record) = self.sessions.ended(&self.session, run).await? else { return Ok(Identified::New(run)) };
+        let Some(record) = self.sessions.ended(&self.session, run).await? else {
+            return Ok(Identified::New(run, Some(incarnation)));
+        };
         let same = match record.request {
             Some(of) => of == self.entry(run, None, request).request()?,
             None => record.input.as_ref().is_none_or(|input| input.digest == sha256(request.input.as_bytes())),

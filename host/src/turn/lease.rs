@@ -26,7 +26,7 @@ impl Turn<'_> {
         loop {
             let first = self.sessions.is_first(&self.session, entry.run).await?;
             let mut acquired = if first || busy == Busy::Refuse {
-                self.sessions.acquire(&self.session, entry.run, known.take()).await
+                self.sessions.acquire_for(entry, known.take()).await
             } else {
                 self.wait_in_order(work).await
             };
@@ -66,7 +66,7 @@ impl Turn<'_> {
     async fn wait_in_order(&self, work: &Work) -> Result<Acquired> {
         let entry = &work.entry;
         self.step(Step::Waiting);
-        let waiting = self.sessions.acquire_in_order(&self.session, entry.run, None, |lease| {
+        let waiting = self.sessions.acquire_in_order(&self.session, entry.run, entry.incarnation, None, |lease| {
             let text = format!("session {} is busy with run {} on {}", self.session, lease.run, lease.owner.replica);
             self.watch.event(RunEvent::Warning(text));
         });

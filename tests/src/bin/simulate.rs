@@ -1,5 +1,6 @@
 //! Runs seeds of the simulation: `simulate --seeds N [--from S]`, or `simulate --seed S` with all its events. `--without SAFEGUARD` takes one of
-//! the library's safeguards away, such as `nonces`, to see what shows it. `cargo xtask sim` starts it.
+//! the library's safeguards away, such as `nonces`, to see what shows it; `--times 2` runs each seed twice and compares all that happened.
+//! `cargo xtask sim` starts it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program for people at a terminal")]
 
 use std::process::ExitCode;
@@ -16,25 +17,25 @@ const SHOWN: usize = 10;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((asked, without)) = Asked::parse(&arguments) else {
-        eprintln!("usage: simulate --seeds N [--from S] [--threads T] | --seed S, either with [--without SAFEGUARD]");
+        eprintln!("usage: simulate --seeds N [--from S] [--threads T] [--times T] | --seed S, either with [--without SAFEGUARD]");
         return ExitCode::from(2);
     };
     // What a panic says is in the report; the default hook would print it in the middle.
     std::panic::set_hook(Box::new(|_| {}));
     match asked {
         Asked::One(seed) => one(seed, without),
-        Asked::Many { from, count, threads } => many(from, count, threads, without),
+        Asked::Many { from, count, threads, times } => many(from..from.saturating_add(count), threads, times, without),
     }
 }
 
 enum Asked {
     One(u64),
-    Many { from: u64, count: u64, threads: usize },
+    Many { from: u64, count: u64, threads: usize, times: u64 },
 }
 
 impl Asked {
     fn parse(arguments: &[String]) -> Option<(Self, Option<Safeguard>)> {
-        let (mut seed, mut from, mut count, mut without) = (None, 0, None, None);
+        let (mut seed, mut from, mut count, mut times, mut without) = (None, 0, None, 1, None);
         let mut threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         for pair in arguments.chunks(2) {
             let [name, value] = pair else { return None };
@@ -47,13 +48,14 @@ impl Asked {
                 "--seed" => seed = Some(value),
                 "--seeds" => count = Some(value),
                 "--from" => from = value,
+                "--times" => times = value.max(1),
                 "--threads" => threads = usize::try_from(value).ok()?.max(1),
                 _ => return None,
             }
         }
         match (seed, count) {
             (Some(seed), None) => Some((Self::One(seed), without)),
-            (None, Some(count)) => Some((Self::Many { from, count, threads }, without)),
+            (None, Some(count)) => Some((Self::Many { from, count, threads, times }, without)),
             _ => None,
         }
     }
@@ -77,8 +79,21 @@ fn one(seed: u64, without: Option<Safeguard>) -> ExitCode {
     }
 }
 
-fn many(from: u64, count: u64, threads: usize, without: Option<Safeguard>) -> ExitCode {
-    let (next, begun) = (AtomicU64::new(from), Instant::now());
+/// Runs a seed, and again as often as is asked: what happens has to be the same each time.
+fn repeated(seed: u64, times: u64, without: Option<Safeguard>) -> Report {
+    let options = Options { without, ..Options::default() };
+    let mut report = simulate(seed, options);
+    for _ in 1..times {
+        let again = simulate(seed, options);
+        if again.fingerprint != report.fingerprint {
+            report.violation.get_or_insert_with(|| String::from("two runs of it differ"));
+        }
+    }
+    report
+}
+
+fn many(seeds: std::ops::Range<u64>, threads: usize, times: u64, without: Option<Safeguard>) -> ExitCode {
+    let (next, begun) = (AtomicU64::new(seeds.start), Instant::now());
     let wrong: Mutex<Vec<(u64, String)>> = Mutex::default();
     let total = Mutex::new((0_u64, 0_u64, 0_u64, Duration::ZERO));
     std::thread::scope(|scope| {
@@ -86,10 +101,10 @@ fn many(from: u64, count: u64, threads: usize, without: Option<Safeguard>) -> Ex
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= from + count || wrong.lock().is_ok_and(|wrong| wrong.len() >= SHOWN) {
+                    if seed >= seeds.end || wrong.lock().is_ok_and(|wrong| wrong.len() >= SHOWN) {
                         return;
                     }
-                    let report = std::panic::catch_unwind(|| simulate(seed, Options { without, ..Options::default() }));
+                    let report = std::panic::catch_unwind(|| repeated(seed, times, without));
                     let violation = match report {
                         Ok(Report { violation, requests, runs, mishaps, time, .. }) => {
                             if let Ok(mut total) = total.lock() {
@@ -108,7 +123,7 @@ fn many(from: u64, count: u64, threads: usize, without: Option<Safeguard>) -> Ex
         }
     });
     let seconds = begun.elapsed().as_secs_f64();
-    let done = next.load(Ordering::Relaxed).min(from + count) - from;
+    let done = next.load(Ordering::Relaxed).min(seeds.end) - seeds.start;
     let (requests, runs, mishaps, time) = total.into_inner().unwrap_or_default();
     let wrong = wrong.into_inner().unwrap_or_default();
     println!(

@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use landfall::host::Host;
+use landfall::worker::QueueWorker;
 use tokio::runtime::{Builder, Runtime};
 
 use super::timeline::{Drift, Effect};
@@ -36,6 +37,8 @@ pub struct Process {
     idle: Arc<Idle>,
     /// The library.
     pub host: Host,
+    /// Drives accepted runs, on a server.
+    pub worker: Option<QueueWorker>,
 }
 
 #[derive(Default)]
@@ -47,11 +50,11 @@ struct Idle {
 }
 
 impl Process {
-    /// Starts a process; `host` makes its host, inside of it.
+    /// Starts a process; `begin` makes its host and what works beside it, inside of it.
     ///
     /// # Panics
     /// When there is no runtime to be had.
-    pub fn start(host: impl FnOnce() -> Host) -> Self {
+    pub fn start(begin: impl FnOnce() -> (Host, Option<QueueWorker>)) -> Self {
         let idle = Arc::new(Idle::default());
         let (parked, started) = (Arc::clone(&idle), Arc::clone(&idle));
         let runtime = Builder::new_current_thread()
@@ -64,11 +67,11 @@ impl Process {
             .on_thread_start(move || started.threads.store(true, Ordering::Relaxed))
             .build()
             .expect("a runtime");
-        let host = {
+        let (host, worker) = {
             let _inside = runtime.enter();
-            host()
+            begin()
         };
-        Self { runtime, idle, host }
+        Self { runtime, idle, host, worker }
     }
 
     /// Adds a task. It begins with the next [`Process::settle`].

@@ -5,17 +5,21 @@
 //! and the agent ([`guest`]). All of it runs on one thread, and all chance comes from one seed: the same seed gives the same run, event by event.
 //! [`plan`] draws from the seed what happens; [`oracle`] judges, from outside, each write that takes effect and the state at the end.
 //!
-//! A run has two parts. First there is trouble: requests come in on all machines, processes die and are frozen at any await, machines are cut
-//! off, clocks are wrong by hours and drift, and the store does what the [`store::Weather`] says. Then the weather clears, every machine is
-//! started anew, and everything has to come to rest: each session takes one more turn, the queue drains, and every checkpoint opens.
+//! A run has two parts. First there is trouble: requests come in on all machines, are cancelled and repeated, sessions are forked, rolled back,
+//! deleted and collected, processes die, drain and are frozen at any await, machines are cut off, clocks are wrong by hours and drift, and the store
+//! does what the [`store::Weather`] says. Then the weather clears, every machine is started anew, and everything has to come to rest: each session
+//! takes one more turn, the queue drains, and every checkpoint opens.
+//!
+//! In most runs all machines are servers with a queue worker; in the others each request is run by the process that is asked.
 //!
 //! `cargo xtask sim --seeds N` runs many seeds; a failing one prints how to repeat it, and `--seed S` prints all its events.
 //!
-//! **To simulate another subject** (schedules, say): give [`Action`] a variant for what people do to it, draw some in [`plan::Plan::draw`], do it in
-//! `Simulation::act` through the host of the machine, and give the oracle an arm in [`oracle::Oracle::wrote`] for its keys (a claim is created once; a
-//! tick has one official run) and a check in `Simulation::rest` for what must hold in the end. A poller needs nothing of its own: what a process
-//! spawns when it starts (`Simulation::boot`) lives and dies with it. Wall clocks differ by machine, so "due" is judged by the store's time,
-//! [`timeline::Timeline::now`] after [`timeline::BEGINNING`].
+//! In some of them there are schedules, too ([`ticks`]), with a poller on each machine. Wall clocks differ by machine, so "due" is judged by the store's
+//! time, [`timeline::Timeline::now`] after [`timeline::BEGINNING`].
+//!
+//! **To simulate another subject**: give [`Action`] a variant for what people do to it, draw some in [`plan::Plan::draw`], do it in `Simulation::act`
+//! through the host of the machine, and give the oracle an arm in [`oracle::Oracle::wrote`] for its keys and a check in `Simulation::rest` for what must
+//! hold in the end. What a process spawns when it starts (`Simulation::boot`) lives and dies with it.
 
 pub mod dice;
 pub mod guest;
@@ -23,6 +27,7 @@ pub mod machine;
 pub mod oracle;
 pub mod plan;
 pub mod store;
+pub mod ticks;
 pub mod timeline;
 
 mod run;
@@ -33,7 +38,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use landfall::clock::UnixNanos;
 use landfall::drill::Safeguard;
+use landfall::schedule::plan::Spec;
 
 use self::dice::Dice;
 use self::guest::Script;
@@ -98,14 +105,45 @@ pub enum Action {
     Ask(Request),
     /// A client asks for the cancelling of what the session's head says is going on.
     Cancel(usize, usize),
+    /// A client asks, at a machine, for the cancelling of the run of a request with this number.
+    CancelRun(usize, u64),
     /// A client deletes a session.
     Delete(usize, usize),
+    /// A client forks a session into another, from its last checkpoint or from a named one.
+    Fork(usize, usize, usize, Option<u64>),
+    /// A client takes a session back to what a turn left.
+    Rollback(usize, usize, u64),
+    /// An operator collects what isn't needed, keeping so many last turns, with so long a grace.
+    Collect(usize, u64, Duration),
+    /// Somebody writes the plan of the schedule with this number.
+    PutPlan(usize, usize, Box<Spec>),
+    /// Somebody pauses a schedule, or lets it go on.
+    Pause(usize, usize, bool),
+    /// Somebody removes a schedule.
+    Remove(usize, usize),
+    /// Somebody triggers a schedule, with a key or without.
+    Trigger(usize, usize, Option<u64>),
+    /// A process is frozen for so long.
+    FreezeFor(usize, Duration),
+    /// A process is told to end: it drains its worker, leaves, and is started again.
+    Stop(usize),
     /// The trouble ends.
     Clear,
     /// What was left over has had its time: each session takes one more turn.
     Drain,
+    /// Somebody looks whether all have come to rest.
+    Look,
     /// The end.
     Rest,
+}
+
+/// Who drives a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// The process that is asked, as a command does it.
+    Here,
+    /// Any worker, as servers do it; the client waits for so long for the end.
+    Anywhere(Duration),
 }
 
 /// A client's request for a turn.
@@ -121,6 +159,8 @@ pub struct Request {
     pub key: Option<String>,
     /// Whether it waits for its turn when the session is busy.
     pub waits: bool,
+    /// Whether it is accepted for whichever worker comes to it, or run by the process that is asked.
+    pub way: Way,
     /// What the agent is to do.
     pub script: Script,
     /// How often the client tries again, on another machine, when it gets no good answer. Only with a key.
@@ -160,6 +200,12 @@ impl World {
             fingerprint: Mutex::default(),
             lines: trace.then(Mutex::default),
         }
+    }
+
+    /// Returns the time by the store's clock.
+    #[must_use]
+    pub fn store_time(&self) -> UnixNanos {
+        timeline::BEGINNING.saturating_add(i64::try_from(self.timeline.now().as_nanos()).unwrap_or(i64::MAX))
     }
 
     /// Returns the weather.

@@ -5,15 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use landfall::id::{Digest, RunId, SessionRef};
+use landfall::id::{CheckpointId, Digest, PackId, RunId, SessionRef};
 use landfall::session::head::{Head, Save, State};
-use landfall::session::record::{RunRecord, Status};
+use landfall::session::queue::QueueEntry;
+use landfall::session::record::{Origin, RunRecord, Status, Trigger};
 use landfall::store::{Key, Nonce};
 use landfall::workspace::page::{Home, Place, Root};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::World;
+use super::guest::line;
+use super::ticks::Ticks;
 
 /// A run that has ended: it counts, for ever.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +47,8 @@ pub struct Life {
 pub enum Told {
     /// The run has ended like this.
     Ended(Box<RunRecord>),
+    /// The run is accepted: it will end, whatever happens.
+    Accepted,
     /// An error of this code.
     Error(&'static str, String),
 }
@@ -68,6 +73,12 @@ pub struct Oracle {
     /// Every incarnation that there was.
     pub lives: BTreeMap<(SessionRef, Nonce), Life>,
     official: BTreeMap<(SessionRef, RunId), (Nonce, Digest)>,
+    /// Runs that any worker may drive, with the incarnations of their sessions: each has to end, unless its session is deleted.
+    accepted: BTreeMap<(SessionRef, RunId), Nonce>,
+    /// The account of schedules.
+    pub ticks: Ticks,
+    /// What the log in a checkpoint's `/state` has to say.
+    logs: BTreeMap<CheckpointId, String>,
     /// Names of saves that somebody has asked to be forgotten.
     pub unsaved: BTreeSet<(SessionRef, String)>,
     /// How often the body of a run began.
@@ -85,7 +96,7 @@ struct Envelope<T> {
     body: T,
 }
 
-fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+pub(super) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice::<Envelope<T>>(bytes).map(|envelope| envelope.body).map_err(|error| error.to_string())
 }
 
@@ -108,6 +119,10 @@ impl Oracle {
         let judged = match path.parse::<Key>() {
             Ok(Key::Head(session)) => self.wrote_head(world, &session, bytes),
             Ok(Key::Run(session, run)) => self.wrote_record(&session, run, bytes),
+            Ok(Key::Queue(..)) => self.wrote_entry(world, bytes),
+            Ok(Key::Plan(id)) => self.ticks.wrote_plan(&id, bytes, world.store_time()),
+            Ok(Key::ScheduleState(id)) => self.ticks.wrote_state(&id, bytes),
+            Ok(Key::Claim(id, tick)) => self.ticks.wrote_claim(&id, tick, bytes),
             Ok(Key::SessionPack(..)) if before.is_some_and(|before| before != bytes) => {
                 Err(String::from("an immutable object was changed"))
             }
@@ -119,11 +134,64 @@ impl Oracle {
         }
     }
 
-    /// Looks at a deletion that has just taken effect.
-    pub fn deleted(&mut self, path: &str) {
-        if let Ok(Key::Head(_) | Key::Run(..)) = path.parse::<Key>() {
-            self.blame(format!("{path} was deleted: it must never be"));
+    /// Looks at a deletion that has just taken effect, of an object with these bytes.
+    pub fn deleted(&mut self, path: &str, bytes: &Bytes) {
+        let judged = match path.parse::<Key>() {
+            Ok(Key::Head(_)) => Err(String::from("it must never be")),
+            Ok(Key::Run(session, _)) => self.deleted_record(&session, bytes),
+            Ok(Key::Queue(..)) => self.deleted_entry(bytes),
+            Ok(Key::SessionPack(session, pack)) => self.deleted_pack(&session, pack),
+            _ => Ok(()),
+        };
+        if let Err(wrong) = judged {
+            self.blame(format!("{path} was deleted: {wrong}"));
         }
+    }
+
+    fn is_deleted(&self, session: &SessionRef, incarnation: Nonce) -> bool {
+        self.lives.get(&(session.clone(), incarnation)).is_some_and(|life| life.deleted)
+    }
+
+    fn deleted_record(&self, session: &SessionRef, bytes: &Bytes) -> Result<(), String> {
+        let record: RunRecord = body(bytes)?;
+        must!(self.is_deleted(session, record.incarnation), "its session is there");
+        Ok(())
+    }
+
+    fn wrote_entry(&mut self, world: &World, bytes: &Bytes) -> Result<(), String> {
+        let entry: QueueEntry = body(bytes)?;
+        if let Trigger::Schedule { schedule, tick } = &entry.trigger {
+            self.ticks.queued(schedule, *tick, &entry, world.store_time())?;
+        }
+        if let (Origin::Server, Some(incarnation)) = (entry.origin, entry.incarnation) {
+            let first = *self.accepted.entry((entry.session.clone(), entry.run)).or_insert(incarnation);
+            must!(first == incarnation, "run {} was accepted for two incarnations", entry.run);
+        }
+        Ok(())
+    }
+
+    /// An accepted run is forgotten only when it has ended, or can't any more.
+    fn deleted_entry(&self, bytes: &Bytes) -> Result<(), String> {
+        let entry: QueueEntry = body(bytes)?;
+        if let (Origin::Server, Some(incarnation)) = (entry.origin, entry.incarnation) {
+            let ended = self.official.contains_key(&(entry.session.clone(), entry.run));
+            must!(ended || self.is_deleted(&entry.session, incarnation), "run {} was accepted, and hasn't ended", entry.run);
+        }
+        Ok(())
+    }
+
+    /// What a collection deletes nobody needs. The roots are looked at here; what is below them is opened at the end.
+    fn deleted_pack(&self, session: &SessionRef, pack: PackId) -> Result<(), String> {
+        for head in self.heads.values() {
+            let open = head.state == State::Open;
+            let own = head.checkpoint.iter().chain(head.saves.iter().map(|save| &save.checkpoint)).filter(|_| open);
+            for checkpoint in own.chain(head.pins.iter().map(|pin| &pin.checkpoint)) {
+                for root in [&checkpoint.root.workspace, &checkpoint.root.state] {
+                    must!(!lies_in(root, session, pack), "checkpoint {} in the head of {} needs it", checkpoint.id, head.session);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn wrote_record(&self, session: &SessionRef, run: RunId, bytes: &Bytes) -> Result<(), String> {
@@ -157,6 +225,9 @@ impl Oracle {
         must!(next.state == State::Open && next.seq == 0 && next.turn == 0, "a new session begins in the middle: {next:?}");
         // A fork begins with what it was forked from.
         must!(next.checkpoint.is_none() || next.forked_from.is_some(), "a new session begins with a checkpoint");
+        if let Some(checkpoint) = &next.checkpoint {
+            must!(self.logs.contains_key(&checkpoint.id), "a fork begins with a checkpoint that nobody made");
+        }
         Ok(())
     }
 
@@ -227,6 +298,7 @@ impl Oracle {
             "{key} doesn't follow the record before it"
         );
         let completed = record.status == Status::Completed;
+        must!(!completed || !before.is_cancelled(record.run), "run {} completed, and had been cancelled before", record.run);
         must!(next.turn == before.turn + u64::from(completed), "the turn went from {} to {}", before.turn, next.turn);
         must!(record.before == before.checkpoint, "{key} began with another checkpoint than the session's");
         if completed || before.checkpoint.is_none() {
@@ -237,13 +309,73 @@ impl Oracle {
         if let Some(checkpoint) = &next.checkpoint {
             packs_are_there(world, [&checkpoint.root.workspace, &checkpoint.root.state])?;
         }
+        if let (true, Some(after)) = (completed, &record.after) {
+            if self.begun.contains_key(&record.run) {
+                self.logged(before, after.id, record.run)?;
+            } else {
+                // Nobody ran: the session was taken back to what it was.
+                must!(self.logs.contains_key(&after.id), "{key} leaves a checkpoint that nobody made");
+            }
+        }
+        if let (None, false, Some(begun)) = (&before.checkpoint, completed, &next.checkpoint) {
+            // A first run that failed leaves what it began with.
+            self.logs.entry(begun.id).or_default();
+        }
         self.official.insert(id, (next.incarnation, digest));
         let official = Official { run: record.run, status: record.status, attempt: record.attempt, digest, record };
         self.lives.entry((next.session.clone(), next.incarnation)).or_default().runs.push(official);
         Ok(())
     }
 
-    fn saves(&self, world: &World, before: &Head, next: &Head) -> Result<(), String> {
+    /// Notes what the log in a new checkpoint says: what the one before said, and the run's own line.
+    fn logged(&mut self, before: &Head, after: CheckpointId, run: RunId) -> Result<(), String> {
+        let mut log = match &before.checkpoint {
+            None => String::new(),
+            Some(before) => self.logs.get(&before.id).cloned().ok_or("the session stands on a checkpoint that nobody made")?,
+        };
+        log.push_str(&line(run));
+        let known = self.logs.entry(after).or_insert_with(|| log.clone());
+        must!(*known == log, "checkpoint {after} stands for two logs, {known:?} and {log:?}");
+        Ok(())
+    }
+
+    /// Returns what the log in a checkpoint has to say.
+    #[must_use]
+    pub fn log(&self, checkpoint: CheckpointId) -> Option<&str> {
+        self.logs.get(&checkpoint).map(String::as_str)
+    }
+
+    /// Checks that each accepted run has ended, unless its session was deleted.
+    ///
+    /// # Errors
+    /// A run that hasn't.
+    pub fn accepted_ended(&self) -> Result<(), String> {
+        for ((session, run), incarnation) in &self.accepted {
+            let ended = self.official.contains_key(&(session.clone(), *run));
+            let at_work = self.ticks.is_one(*run);
+            must!(
+                ended || at_work || self.is_deleted(session, *incarnation),
+                "run {run} of session {session} was accepted, and never ended"
+            );
+        }
+        for (number, asked) in &self.asked {
+            let Some(run) = asked.run.filter(|_| matches!(asked.told, Some(Told::Accepted))) else { continue };
+            let id = (asked.session.clone(), run);
+            must!(
+                self.accepted.contains_key(&id) || self.official.contains_key(&id),
+                "request {number} was told that it is accepted as run {run}, and it isn't"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether all accepted runs have left the queue.
+    #[must_use]
+    pub fn is_drained(&self, world: &World) -> bool {
+        world.objects().below("queue/").next().is_none()
+    }
+
+    fn saves(&mut self, world: &World, before: &Head, next: &Head) -> Result<(), String> {
         let find = |saves: &'_ [Save], name: &str| saves.iter().find(|save| save.name == name).cloned();
         for save in &before.saves {
             match find(&next.saves, &save.name) {
@@ -266,6 +398,7 @@ impl Oracle {
             if find(&before.saves, &save.name).as_ref() != Some(save) {
                 let lease = before.lease.as_ref().map(|lease| (lease.run, lease.epoch));
                 must!(lease == Some((save.run, save.epoch)), "{save:?} was saved under the lease {lease:?}");
+                self.logged(before, save.checkpoint.id, save.run)?;
                 packs_are_there(world, [&save.checkpoint.root.workspace, &save.checkpoint.root.state])?;
             }
         }
@@ -341,6 +474,11 @@ impl Oracle {
 /// Compaction moves content without changing it.
 fn same_content(before: &Head, next: &Head) -> bool {
     before.checkpoint.as_ref().map(|checkpoint| checkpoint.id) == next.checkpoint.as_ref().map(|checkpoint| checkpoint.id)
+}
+
+fn lies_in(root: &Root, session: &SessionRef, pack: PackId) -> bool {
+    let mut links = std::iter::once(&root.page).chain(&root.links);
+    links.any(|link| matches!(&link.place, Place::At(at) if at.pack == pack && *at.home == Home::Session(session.clone())))
 }
 
 fn packs_are_there(world: &World, roots: [&Root; 2]) -> Result<(), String> {

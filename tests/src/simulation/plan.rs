@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::dice::Dice;
 use super::guest::Script;
-use super::store::Weather;
+use super::store::{Ambush, Weather};
 use super::timeline::Drift;
-use super::{Action, Request};
+use super::{Action, Request, Way};
 
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
@@ -22,6 +22,10 @@ pub struct Plan {
     pub machines: Vec<Arc<Drift>>,
     /// How many sessions there are.
     pub sessions: usize,
+    /// How often the queue is listed by the workers that all machines have, where they have them.
+    pub workers: Option<Duration>,
+    /// How often the schedules are listed by the pollers that all machines have, where there are schedules.
+    pub pollers: Option<Duration>,
     /// What goes wrong with the store.
     pub weather: Weather,
     /// What is done, and when.
@@ -38,17 +42,28 @@ impl Plan {
         // In some runs everything is about one session that is taken over again and again.
         let contested = dice.chance(3_000);
         let sessions = if contested { 1 } else { dice.pick(&[1, 1, 2, 3]) };
+        let workers = dice.chance(7_000).then(|| dice.pick(&[Duration::from_secs(2), Duration::from_secs(10)]));
         let mut weather = Weather::draw(&dice);
         if contested {
             weather = Weather { dies_writing: 600, freezes_writing: dice.pick(&[300, 1_000]), ..weather };
         }
-        let mut plan = Self { machines, sessions, weather, actions: Vec::new() };
+        // In others whoever is at a chosen point of a turn sleeps longer than its lease.
+        let ambush = dice.chance(3_000);
+        if ambush {
+            weather = Weather { ambush: Some(Ambush::draw(&dice)), ..weather };
+        }
+        let length = if ambush { 150 } else { length };
+        let pollers =
+            (workers.is_some() && !ambush && dice.chance(3_000)).then(|| dice.pick(&[Duration::from_secs(10), Duration::from_secs(30)]));
+        let length = if pollers.is_some() { dice.pick(&[600, 1_500]) } else { length };
+        let mut plan = Self { machines, sessions, workers, pollers, weather, actions: Vec::new() };
         let time = |dice: &Dice| Duration::from_millis(dice.below(length * 1_000));
         for machine in 0..plan.machines.len() {
             plan.actions.push((Duration::ZERO, Action::Boot(machine)));
         }
         let thinks = dice.pick(&[50, 2_000, 2_000, 30_000]);
-        for number in 0..dice.between(3, 12) {
+        let requests = dice.between(3, 12);
+        for number in 0..requests {
             let request = plan.request(&dice, number, thinks);
             plan.actions.push((time(&dice), Action::Ask(request)));
         }
@@ -80,7 +95,50 @@ impl Plan {
             let (at, machine, session) = (time(&dice), anyone(&dice, &plan), plan.session(&dice));
             plan.actions.push((at, Action::Delete(machine, session)));
         }
+        if plan.workers.is_some() {
+            for _ in 0..some(&dice, 4) {
+                let (at, machine, request) = (time(&dice), anyone(&dice, &plan), dice.below(requests));
+                plan.actions.push((at, Action::CancelRun(machine, request)));
+            }
+            for _ in 0..some(&dice, 2) {
+                let (at, machine) = (time(&dice), anyone(&dice, &plan));
+                plan.actions.push((at, Action::Stop(machine)));
+            }
+        }
+        // Forks are sessions like the others from then on.
+        let mut numbers = requests;
+        for _ in 0..some(&dice, 2) {
+            let (at, machine, of) = (time(&dice), anyone(&dice, &plan), plan.session(&dice));
+            let save = dice.chance(3_000).then(|| dice.below(3));
+            let child = if dice.chance(8_000) { plan.sessions } else { plan.session(&dice) };
+            plan.sessions = plan.sessions.max(child + 1);
+            plan.actions.push((at, Action::Fork(machine, of, child, save)));
+            for _ in 0..dice.below(3) {
+                let request = Request { session: child, ..plan.request(&dice, numbers, thinks) };
+                numbers += 1;
+                plan.actions.push((at + time(&dice) / 4, Action::Ask(request)));
+            }
+        }
+        for _ in 0..some(&dice, 2) {
+            let (at, machine, session) = (time(&dice), anyone(&dice, &plan), plan.session(&dice));
+            plan.actions.push((at, Action::Rollback(machine, session, dice.between(1, 3))));
+        }
+        if plan.pollers.is_some() {
+            super::ticks::draw(&dice, &mut plan, length);
+        }
         let clear = Duration::from_secs(length);
+        // The grace is for readers of old checkpoints; what is needed has to be safe without one.
+        let collections = some(&dice, 6);
+        let (keeps, grace) = (dice.between(1, 3), Duration::from_secs(dice.pick(&[0, 0, 30, 120])));
+        for _ in 0..collections {
+            let (at, machine) = (time(&dice), anyone(&dice, &plan));
+            plan.actions.push((at, Action::Collect(machine, keeps, grace)));
+        }
+        if collections > 0 {
+            for later in [AFTERMATH / 2, AFTERMATH / 4 * 3] {
+                plan.actions.push((clear + later, Action::Collect(anyone(&dice, &plan), keeps, grace)));
+            }
+        }
         plan.actions.push((clear, Action::Clear));
         plan.actions.push((clear + AFTERMATH, Action::Drain));
         plan
@@ -105,6 +163,10 @@ impl Plan {
             session: self.session(dice),
             key: keyed.then(|| format!("key-{number}")),
             waits: dice.chance(7_000),
+            way: match self.workers {
+                Some(_) if dice.chance(8_000) => Way::Anywhere(dice.span(Duration::from_millis(100), Duration::from_secs(120))),
+                _ => Way::Here,
+            },
             script,
             retries: if keyed { 2 } else { 0 },
         }

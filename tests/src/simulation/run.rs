@@ -12,24 +12,32 @@ use landfall::clock::SystemClock;
 use landfall::component::{Cancel, Engine, EngineOptions};
 use landfall::config::{Agent, Config};
 use landfall::drill;
+use landfall::error::ErrorKind;
+use landfall::gc;
 use landfall::host::Host;
 use landfall::id::{RunId, SessionRef};
 use landfall::random::SystemRandom;
+use landfall::schedule::Schedules;
+use landfall::schedule::change::Expected;
+use landfall::schedule::plan::Source;
+use landfall::schedule::poller::{Poller, PollerOptions};
 use landfall::session::head::{Head, State};
 use landfall::session::replica::LEASE;
-use landfall::session::{Replica, Sessions, Status};
+use landfall::session::selector::Selector;
+use landfall::session::{Replica, RunState, Sessions, Status, Trigger};
 use landfall::store::{Abilities, Store};
 use landfall::trigger::{Busy, RunEvent, TurnRequest, Watch};
+use landfall::worker::{QueueWorker, WorkerOptions};
 use object_store::memory::InMemory;
 
 use super::dice::Dice;
-use super::guest::{Guest, line};
+use super::guest::Guest;
 use super::machine::{Machine, Process};
 use super::oracle::{Asked, Life, Told};
 use super::plan::Plan;
 use super::store::{Connection, Weather};
 use super::timeline::{BEGINNING, Effect, MachineClock, Target};
-use super::{Action, Options, Report, Request, World, lock};
+use super::{Action, Options, Report, Request, Way, World, lock, ticks};
 use crate::clocks::ManualClock;
 
 /// The agent's name.
@@ -55,6 +63,10 @@ struct Simulation {
     world: Arc<World>,
     machines: Vec<Machine>,
     sessions: usize,
+    workers: Option<Duration>,
+    pollers: Option<Duration>,
+    /// When the last turns were asked for.
+    drained: Duration,
     mishaps: u64,
     cleared: bool,
     ended: bool,
@@ -62,21 +74,22 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64, trace: bool) -> Self {
-        let plan = Plan::draw(seed);
+        let mut plan = Plan::draw(seed);
         let world = Arc::new(World::new(seed, plan.machines.len(), plan.weather, trace));
-        for (at, action) in plan.actions {
+        for (at, action) in plan.actions.drain(..) {
             world.timeline.after(at, Target::World, Effect::Act(action));
         }
-        let machines = plan.machines.into_iter().enumerate().map(|(number, drift)| Machine {
+        let machines = plan.machines.iter().enumerate().map(|(number, drift)| Machine {
             name: format!("m{number}"),
-            drift,
+            drift: Arc::clone(drift),
             process: None,
             boot: 0,
             frozen_until: None,
             backlog: VecDeque::new(),
         });
         let machines = machines.collect();
-        Self { seed, world, machines, sessions: plan.sessions, mishaps: 0, cleared: false, ended: false }
+        let Plan { sessions, workers, pollers, .. } = plan;
+        Self { seed, world, machines, sessions, workers, pollers, drained: Duration::ZERO, mishaps: 0, cleared: false, ended: false }
     }
 
     fn report(self) -> Report {
@@ -159,7 +172,13 @@ impl Simulation {
                     return;
                 }
                 let span = dice.span(Duration::from_secs(1), Duration::from_secs(200));
-                self.note(machine, &Action::Freeze(machine));
+                self.act(Action::FreezeFor(machine, span));
+            }
+            Action::FreezeFor(machine, span) => {
+                if self.machines[machine].process.is_none() || self.machines[machine].frozen_until.is_some() || self.cleared {
+                    return;
+                }
+                self.note(machine, &Action::FreezeFor(machine, span));
                 self.mishaps += 1;
                 self.machines[machine].frozen_until = Some(timeline.now() + span);
                 timeline.after(span, Target::World, Effect::Act(Action::Thaw(machine)));
@@ -174,7 +193,36 @@ impl Simulation {
             Action::SetClock(machine, offset) => self.machines[machine].drift.offset.store(offset, Ordering::Relaxed),
             Action::Ask(request) => self.ask(request),
             Action::Cancel(machine, session) => self.cancel(machine, session),
+            Action::CancelRun(machine, number) => self.cancel_run(machine, number),
             Action::Delete(machine, session) => self.delete(machine, session),
+            Action::Fork(machine, of, child, save) => self.fork(machine, of, child, save),
+            Action::Rollback(machine, session, turn) => self.rollback(machine, session, turn),
+            Action::Collect(machine, keep_last, grace) => self.collect(machine, keep_last, grace),
+            Action::Stop(machine) => self.stop(machine),
+            Action::PutPlan(machine, number, spec) => {
+                self.note(machine, &Action::PutPlan(machine, number, spec.clone()));
+                let Some(schedules) = self.schedules(machine) else { return };
+                self.spawn(machine, async move {
+                    drop(schedules.put(&ticks::id(number), *spec, Source::Operator, Expected::Any).await);
+                });
+            }
+            Action::Pause(machine, number, paused) => {
+                self.note(machine, &action);
+                let Some(schedules) = self.schedules(machine) else { return };
+                self.spawn(machine, async move { drop(schedules.set_paused(&ticks::id(number), paused).await) });
+            }
+            Action::Remove(machine, number) => {
+                self.note(machine, &action);
+                let Some(schedules) = self.schedules(machine) else { return };
+                self.spawn(machine, async move { drop(schedules.remove(&ticks::id(number), Source::Operator, Expected::Any).await) });
+            }
+            Action::Trigger(machine, number, key) => {
+                self.note(machine, &action);
+                let Some(schedules) = self.schedules(machine) else { return };
+                let key = key.map(|key| format!("key-{key}"));
+                self.spawn(machine, async move { drop(schedules.trigger(&ticks::id(number), None, key.as_deref()).await) });
+            }
+            Action::Look => self.look(),
             Action::Clear => self.clear(),
             Action::Drain => self.drain(),
             Action::Rest => self.rest(),
@@ -207,7 +255,13 @@ impl Simulation {
         config.agents.insert(AGENT.parse().expect("a name"), Agent::of_component("simulated.wasm"));
         machine.process = Some(Process::start(|| {
             let host = Host::builder(store, config).shared_engine(engine()).body(body).process(None).replica_name(name);
-            host.build().expect("a host")
+            let host = host.build().expect("a host");
+            let worker = self.workers.map(|poll| QueueWorker::start(host.clone(), WorkerOptions { concurrency: 4, poll }));
+            if let Some(poll) = self.pollers {
+                let poller = Poller::new(host.schedules().clone(), PollerOptions { poll, concurrency: 4 });
+                drop(tokio::spawn(async move { poller.run(&Cancel::never()).await }));
+            }
+            (host, worker)
         }));
         self.note(number, &Action::Boot(number));
     }
@@ -252,7 +306,7 @@ impl Simulation {
             let patience = self.world.dice.span(Duration::from_secs(5), Duration::from_secs(100));
             let world = Arc::clone(&self.world);
             self.world.timeline.call_after(patience, Target::World, move || {
-                let silent = !matches!(world.oracle().asked.get(&number), Some(Asked { told: Some(Told::Ended(_)), .. }));
+                let silent = !matches!(world.oracle().asked.get(&number), Some(Asked { told: Some(Told::Ended(_) | Told::Accepted), .. }));
                 if silent {
                     world.timeline.after(Duration::ZERO, Target::World, Effect::Act(Action::Ask(again)));
                 }
@@ -264,11 +318,20 @@ impl Simulation {
         turn.busy = if request.waits { Busy::Wait } else { Busy::Refuse };
         let (host, world) = (process.host.clone(), Arc::clone(&self.world));
         let machine = request.machine;
+        let worker = process.worker.clone();
         process.spawn(async move {
             let watch = Arc::new(Accepted { world: Arc::clone(&world), number });
-            let ended = std::panic::AssertUnwindSafe(host.run(turn, watch, Cancel::never())).catch_unwind().await;
-            let told = match ended {
-                Ok(Ok(record)) => Told::Ended(Box::new(record)),
+            let done = async {
+                match (worker, request.way) {
+                    (Some(worker), Way::Anywhere(patience)) => accepted(&host, &worker, turn, patience, &watch).await,
+                    _ => host
+                        .run(turn, Arc::<Accepted>::clone(&watch) as _, Cancel::never())
+                        .await
+                        .map(|record| Told::Ended(Box::new(record))),
+                }
+            };
+            let told = match std::panic::AssertUnwindSafe(done).catch_unwind().await {
+                Ok(Ok(told)) => told,
                 Ok(Err(error)) => Told::Error(error.stable_code(), error.chain()),
                 Err(_) => {
                     world.oracle().blame(format!("request {number} made the library panic"));
@@ -282,6 +345,76 @@ impl Simulation {
                     asked.run = Some(record.run);
                 }
                 asked.told = Some(told);
+            }
+        });
+        self.settle(machine);
+    }
+
+    fn cancel_run(&mut self, machine: usize, number: u64) {
+        let Some(Asked { session, run: Some(run), .. }) = self.world.oracle().asked.get(&number).cloned() else { return };
+        self.note(machine, &Action::CancelRun(machine, number));
+        let Some(Process { worker: Some(worker), .. }) = &self.machines[machine].process else { return };
+        let worker = worker.clone();
+        self.spawn(machine, async move { drop(worker.cancel(&session, run).await) });
+    }
+
+    fn fork(&mut self, machine: usize, of: usize, child: usize, save: Option<u64>) {
+        self.note(machine, &Action::Fork(machine, of, child, save));
+        let Some(Process { host, .. }) = &self.machines[machine].process else { return };
+        let (host, of, child) = (host.clone(), Self::session(of), Self::session(child));
+        let from = save.map_or_else(|| Selector::Head(of.clone()), |save| Selector::Saved(of.clone(), format!("save-{save}")));
+        self.spawn(machine, async move { drop(host.fork(&from, &child).await) });
+    }
+
+    fn rollback(&mut self, machine: usize, session: usize, turn: u64) {
+        self.note(machine, &Action::Rollback(machine, session, turn));
+        let Some(Process { host, .. }) = &self.machines[machine].process else { return };
+        let (host, session) = (host.clone(), Self::session(session));
+        self.spawn(machine, async move { drop(host.rollback(&session, &Selector::Turn(session.clone(), turn)).await) });
+    }
+
+    fn collect(&mut self, machine: usize, keep_last: u64, grace: Duration) {
+        self.note(machine, &Action::Collect(machine, keep_last, grace));
+        let Some(Process { host, .. }) = &self.machines[machine].process else { return };
+        // While sessions are deleted, another collection may have been faster.
+        let (host, world, settled) = (host.clone(), Arc::clone(&self.world), self.cleared);
+        let options = gc::Options { retention: gc::Retention { keep_last, keep_days: 0 }, grace, dry_run: false };
+        self.spawn(machine, async move {
+            let Ok(report) = host.collect(&options).await else { return };
+            // What isn't there can't be marked: somebody has deleted what was needed.
+            for (session, error) in &report.left_alone {
+                if settled && error.kind() == ErrorKind::Damaged {
+                    world.oracle().blame(format!("session {session} can't be collected: {}", error.chain()));
+                }
+            }
+        });
+    }
+
+    /// As a server ends: it drains its worker, leaves, and its process is started again some time later.
+    fn stop(&mut self, machine: usize) {
+        let boot = self.machines[machine].boot;
+        self.note(machine, &Action::Stop(machine));
+        let Some(Process { host, worker: Some(worker), .. }) = &self.machines[machine].process else { return };
+        let (host, worker, world) = (host.clone(), worker.clone(), Arc::clone(&self.world));
+        let grace = self.world.dice.pick(&[0, 5, 30]);
+        self.spawn(machine, async move {
+            worker.stop(Duration::from_secs(grace)).await;
+            drop(host.close().await);
+            world.timeline.after(Duration::ZERO, Target::World, Effect::Act(Action::Crash(machine, boot)));
+        });
+    }
+
+    fn schedules(&self, machine: usize) -> Option<Schedules> {
+        self.machines[machine].process.as_ref().map(|process| process.host.schedules().clone())
+    }
+
+    /// Starts a task of a machine's process.
+    fn spawn(&self, machine: usize, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(process) = &self.machines[machine].process else { return };
+        let world = Arc::clone(&self.world);
+        process.spawn(async move {
+            if std::panic::AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                world.oracle().blame(format!("the library panicked on machine {machine}"));
             }
         });
         self.settle(machine);
@@ -341,12 +474,30 @@ impl Simulation {
                 session,
                 key: None,
                 waits: true,
+                way: match self.workers {
+                    Some(_) if self.world.dice.chance(5_000) => Way::Anywhere(LAST_TURNS),
+                    _ => Way::Here,
+                },
                 script: super::Script::default(),
                 retries: 0,
             };
             self.ask(request);
         }
-        self.world.timeline.after(LAST_TURNS, Target::World, Effect::Act(Action::Rest));
+        self.drained = self.world.timeline.now();
+        self.look();
+    }
+
+    fn last(&self, session: usize) -> Option<Told> {
+        self.world.oracle().asked.get(&(LAST + session as u64)).and_then(|asked| asked.told.clone())
+    }
+
+    /// The end comes when the last turns have ended and the queue is empty, or when they have had their time.
+    fn look(&mut self) {
+        let ended = (0..self.sessions).all(|session| matches!(self.last(session), Some(Told::Ended(_) | Told::Error(..))));
+        let drained = self.workers.is_none() || self.pollers.is_some() || self.world.oracle().is_drained(&self.world);
+        let late = self.world.timeline.now() >= self.drained + LAST_TURNS;
+        let next = if late || (ended && drained) { Action::Rest } else { Action::Look };
+        self.world.timeline.after(Duration::from_secs(5), Target::World, Effect::Act(next));
     }
 
     /// The end: everything is looked at by a process that has seen nothing of it, after all others have ended.
@@ -354,12 +505,19 @@ impl Simulation {
         self.ended = true;
         let mut wrong = Ok(());
         for session in 0..self.sessions {
-            let last = self.world.oracle().asked.get(&(LAST + session as u64)).and_then(|asked| asked.told.clone());
+            let last = self.last(session);
             if !matches!(&last, Some(Told::Ended(record)) if record.status == Status::Completed) {
                 wrong = Err(format!("the last turn of session {session} ended as {last:?}"));
             }
         }
+        // Where there are schedules, the next tick may just be at work.
+        if self.workers.is_some() && self.pollers.is_none() && !self.world.oracle().is_drained(&self.world) {
+            let left: Vec<String> = self.world.objects().below("queue/").map(str::to_owned).collect();
+            wrong = wrong.and(Err(format!("the queue isn't drained: {left:?}")));
+        }
         let wrong = wrong
+            .and_then(|()| self.world.oracle().accepted_ended())
+            .and_then(|()| self.world.oracle().ticks.settled(self.world.store_time()))
             .and_then(|()| self.world.oracle().answers())
             .and_then(|()| self.world.oracle().only_committed_count(&self.world))
             .and_then(|()| audit(&self.world));
@@ -401,7 +559,7 @@ async fn audit_session(host: &Host, sessions: &Sessions, world: &World, head: &H
     let said = |error: landfall::Error| format!("{error:?}");
     let session = &head.session;
     let left = sessions.queue(session).await.map_err(said)?;
-    if let Some(left) = left.first() {
+    if let Some(left) = left.first().filter(|left| !matches!(left.entry.trigger, Trigger::Schedule { .. })) {
         return Err(format!("session {session}: the queue isn't drained, {:?} is left", left.entry));
     }
     if head.state != State::Open {
@@ -415,28 +573,60 @@ async fn audit_session(host: &Host, sessions: &Sessions, world: &World, head: &H
     if listed != happened {
         return Err(format!("session {session} lists the runs {listed:?}, and there were {happened:?}"));
     }
-    let mut log = String::new();
-    for record in records.iter().filter(|record| record.status == Status::Completed) {
-        log.push_str(&line(record.run));
+    for record in records.iter().filter(|record| record.status == Status::Completed && record.seq >= head.kept_from) {
         let Some(after) = &record.after else { return Err(format!("run {} completed without a checkpoint", record.run)) };
-        let checkpoint = host.open_checkpoint(after.clone());
-        let found = checkpoint.read("/state/log", 0, 1 << 20).await.map_err(said)?;
-        if found != log.as_bytes() {
-            let found = String::from_utf8_lossy(&found);
-            return Err(format!("the checkpoint of run {} has the log {found:?}, and the completed runs are {log:?}", record.run));
-        }
-        sound(host, after, &format!("the checkpoint of run {}", record.run)).await?;
+        sound(host, world, after, &format!("the checkpoint of run {}", record.run)).await?;
+    }
+    // What a fork stands on, also where nothing has been done with it yet.
+    if let Some(checkpoint) = &head.checkpoint {
+        sound(host, world, checkpoint, &format!("the checkpoint of session {session}")).await?;
     }
     for save in &head.saves {
-        sound(host, &save.checkpoint, &format!("the saved checkpoint {:?}", save.name)).await?;
+        sound(host, world, &save.checkpoint, &format!("the saved checkpoint {:?}", save.name)).await?;
     }
     Ok(())
 }
 
-/// Whether a checkpoint opens whole.
-async fn sound(host: &Host, checkpoint: &Checkpoint, what: &str) -> Result<(), String> {
-    let report = host.verify(&host.open_checkpoint(checkpoint.clone()), true).await.map_err(|error| format!("{what}: {error:?}"))?;
-    if report.is_ok() { Ok(()) } else { Err(format!("{what} is damaged: {report:?}")) }
+/// Whether a checkpoint opens whole, and its log tells of the runs that made it.
+async fn sound(host: &Host, world: &World, checkpoint: &Checkpoint, what: &str) -> Result<(), String> {
+    let said = |error: landfall::Error| format!("{what}: {error:?}");
+    let open = host.open_checkpoint(checkpoint.clone());
+    let report = host.verify(&open, true).await.map_err(said)?;
+    if !report.is_ok() {
+        return Err(format!("{what} is damaged: {report:?}"));
+    }
+    let expected = world.oracle().log(checkpoint.id).map(str::to_owned);
+    if expected.as_deref() == Some("") {
+        return Ok(());
+    }
+    let found = open.read("/state/log", 0, 1 << 20).await.map_err(said)?;
+    if expected.as_deref().map(str::as_bytes) == Some(&*found) {
+        return Ok(());
+    }
+    Err(format!("{what} has the log {:?}, and it should be {expected:?}", String::from_utf8_lossy(&found)))
+}
+
+/// Has a run accepted, and waits for its end for a while.
+async fn accepted(host: &Host, worker: &QueueWorker, turn: TurnRequest, patience: Duration, watch: &Accepted) -> landfall::Result<Told> {
+    let clock = Arc::clone(host.store().clock());
+    let accepted = worker.submit(turn).await?;
+    if let Some(record) = accepted.ended {
+        return Ok(Told::Ended(record));
+    }
+    watch.event(RunEvent::Accepted { run: accepted.run });
+    if let Some(asked) = watch.world.oracle().asked.get_mut(&watch.number) {
+        asked.told = Some(Told::Accepted);
+    }
+    // The client asks how it stands now and then. It could be told; but who of several waiters is told first is tokio's own chance.
+    let deadline = clock.boot() + patience;
+    while clock.boot() < deadline {
+        clock.sleep(Duration::from_secs(3)).await;
+        // When the store can't be asked, what was said holds.
+        if let Ok(RunState::Ended(record)) = host.run_state(&accepted.session, accepted.run).await {
+            return Ok(Told::Ended(record));
+        }
+    }
+    Ok(Told::Accepted)
 }
 
 /// Notes which run a request became.

@@ -42,6 +42,28 @@ pub struct Weather {
     pub freezes_writing: u64,
     /// The longest way there or back.
     pub slowest: Duration,
+    /// Where processes fall asleep for longer than a lease.
+    pub ambush: Option<Ambush>,
+}
+
+/// A place in a turn where a process is frozen for longer than a lease, so that another goes on with what it was at.
+#[derive(Clone, Copy, Debug)]
+pub struct Ambush {
+    /// Part of the key of the object whose write has just taken effect.
+    pub part: &'static str,
+    /// How often, in ten thousand.
+    pub often: u64,
+}
+
+impl Ambush {
+    /// Between a turn's packs and its record, between its record and its commit, and right after it has the lease or was committed.
+    const PARTS: [&'static str; 3] = ["/packs/", "/runs/", "/head"];
+
+    /// Draws one.
+    #[must_use]
+    pub fn draw(dice: &Dice) -> Self {
+        Self { part: dice.pick(&Self::PARTS), often: dice.pick(&[1_500, 4_000]) }
+    }
 }
 
 impl Weather {
@@ -55,6 +77,7 @@ impl Weather {
         dies_writing: 0,
         freezes_writing: 0,
         slowest: Duration::from_millis(30),
+        ambush: None,
     };
 
     /// Draws one: which faults there are at all, and how many of them.
@@ -70,6 +93,7 @@ impl Weather {
             dies_writing: rate(&[100, 400, 1_000]),
             freezes_writing: rate(&[100, 400]),
             slowest: dice.pick(&[Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(5)]),
+            ambush: None,
         }
     }
 }
@@ -124,7 +148,8 @@ impl Stored {
     }
 
     fn meta(&self, path: &str) -> ObjectMeta {
-        let since = i64::try_from(self.modified.as_nanos()).unwrap_or(i64::MAX);
+        // HTTP dates are whole seconds (RFC 9110 5.6.7).
+        let since = i64::try_from(self.modified.as_secs()).unwrap_or(0).saturating_mul(1_000_000_000);
         ObjectMeta {
             location: Path::from(path),
             last_modified: chrono::DateTime::from_timestamp_nanos(BEGINNING + since),
@@ -245,6 +270,9 @@ impl Connection {
         let weather = self.world.weather();
         let dies = writes && self.world.dice.chance(weather.dies_writing);
         let freezes = writes && !dies && self.world.dice.chance(weather.freezes_writing);
+        let ambushed = writes && weather.ambush.is_some_and(|at| path.contains(at.part) && self.world.dice.chance(at.often));
+        // Long enough for others to notice and go on, and often short enough to wake while they do.
+        let asleep = ambushed.then(|| Duration::from_secs(self.world.dice.between(62, 150)));
         // What is still in the sender's buffers dies with it, or doesn't.
         let outlives = self.world.dice.chance(5_000);
         let process = self.process();
@@ -275,6 +303,9 @@ impl Connection {
                     }
                     if freezes {
                         world.timeline.after(Duration::ZERO, Target::World, Effect::Act(Action::Freeze(machine)));
+                    }
+                    if let Some(span) = asleep {
+                        world.timeline.after(Duration::ZERO, Target::World, Effect::Act(Action::FreezeFor(machine, span)));
                     }
                 }
                 result
@@ -400,8 +431,9 @@ impl ObjectStore for Connection {
                     let path = location.to_string();
                     connection
                         .request("delete", location.as_ref(), false, true, move |world| {
-                            if world.objects().0.remove(&path).is_some() {
-                                world.oracle().deleted(&path);
+                            let removed = world.objects().0.remove(&path);
+                            if let Some(removed) = removed {
+                                world.oracle().deleted(&path, &removed.bytes);
                             }
                             Ok(())
                         })
