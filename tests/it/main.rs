@@ -24,6 +24,7 @@ mod rooms;
 mod schedule_command;
 mod schedule_expressions;
 mod schedule_server;
+mod schedule_soak;
 mod schedules;
 mod server;
 mod session_crash;

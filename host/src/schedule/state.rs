@@ -226,7 +226,7 @@ impl State {
                 }
             }
         }
-        self.zones = zones.version().to_owned().max(std::mem::take(&mut self.zones));
+        zones.version().clone_into(&mut self.zones);
         self.next = match (plan.is_armed(), plan.spec.expression()?) {
             (true, Some(expression)) => expression.next(&zones.get(&plan.spec.timezone)?, self.cursor),
             _ => None,
@@ -330,6 +330,8 @@ impl State {
                 last.filter(|_| !lost).into_iter().collect()
             }
         };
+        // By older data the next tick may be another one: whoever has newer data works it out again at its next look.
+        at.zones.version().clone_into(&mut self.zones);
         if run.len() > 1 {
             self.backlog = self.backlog.max(run.last().copied());
         }
