@@ -195,6 +195,39 @@ async fn a_write_that_landed_and_was_built_upon_is_not_taken_for_lost() {
     assert!(matches!(store.replace(&key(), &version, &Count(3)).await.unwrap(), Replaced::Refused(found) if found.value == Count(14)));
 }
 
+/// The same at the first write of an object. What others made of it since must not be overwritten by who made it.
+async fn a_creation_that_was_built_upon(backend: Arc<dyn ObjectStore>, prefix: &str) {
+    let rival = Store::with_backend(Arc::clone(&backend), prefix, Abilities::ALL, Arc::new(ManualClock::new(0)), Arc::new(SystemRandom));
+    let other = rival.clone();
+    let step: Step = Box::pin(async move {
+        let found = other.load::<Count>(&key()).await.unwrap().unwrap();
+        assert_eq!(found.value, Count(1));
+        replace(&other, &found.version, 7).await;
+    });
+    let (store, faults, _) = stand(backend, prefix, Abilities::ALL, Arc::new(Meanwhile(Mutex::new(Some(step)))));
+    // The write lands, its answer is lost, the first look fails too; while the writer waits, somebody builds on it.
+    faults.next("head", Fault::ApplyThenReset);
+    faults.after("head", 0, 1, Fault::TimeOut);
+    let version = create(&store, 1).await;
+    assert_eq!(faults.hits(), 2);
+    assert_eq!(now(&rival).await, Count(7));
+    assert!(matches!(store.replace(&key(), &version, &Count(2)).await.unwrap(), Replaced::Refused(found) if found.value == Count(7)));
+    assert_eq!(now(&rival).await, Count(7), "theirs stays");
+}
+
+#[tokio::test]
+async fn a_creation_that_was_built_upon_is_over() {
+    a_creation_that_was_built_upon(Arc::new(InMemory::new()), "").await;
+}
+
+#[tokio::test]
+async fn a_creation_that_was_built_upon_is_over_on_s3() {
+    let seaweed = Seaweed::shared().await;
+    let url = seaweed.fresh_url();
+    let prefix = url.rsplit_once('/').unwrap().1;
+    a_creation_that_was_built_upon(Arc::new(crate::store_conformance::client(&seaweed)), prefix).await;
+}
+
 #[tokio::test]
 async fn a_late_first_try_does_not_double_a_write() {
     // The first try is refused with a conflict that isn't one; meanwhile a rival writes. The second try must not overwrite it.

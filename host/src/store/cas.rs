@@ -73,7 +73,7 @@ pub struct Loaded<T> {
 /// The outcome of a [`Store::create`].
 #[derive(Debug)]
 pub enum Created<T> {
-    /// It is there now.
+    /// It was written. When others have replaced it since, the version is an old one and a next replace is refused.
     Done(Version),
     /// Something was there before: this.
     Exists(Box<Loaded<T>>),
@@ -88,6 +88,11 @@ pub enum Replaced<T> {
     Refused(Box<Loaded<T>>),
     /// It isn't there any more.
     Gone,
+}
+
+/// A version that no object ever has: an ETag that no server gives, and the generation of an object before its first.
+fn superseded() -> UpdateVersion {
+    UpdateVersion { e_tag: Some("\"superseded\"".to_owned()), version: Some("1".to_owned()) }
 }
 
 /// What one try of a write showed.
@@ -131,7 +136,12 @@ impl Store {
                 return Err(error);
             }
             match self.look::<T>(key).await {
-                Ok(Some(found)) if found.version.nonces.contains(&nonces[0]) => return Ok(Created::Done(found.version)),
+                Ok(Some(found)) if found.version.digest == encoded.digest => return Ok(Created::Done(found.version)),
+                Ok(Some(found)) if found.version.nonces.contains(&nonces[0]) => {
+                    // It landed and was built upon. What is there isn't what the caller wrote, so neither may its version be: the next
+                    // replace would go over what others wrote.
+                    return Ok(Created::Done(Version { update: superseded(), nonces: nonces.to_vec(), digest: encoded.digest }));
+                }
                 Ok(Some(found)) => return Ok(Created::Exists(Box::new(found))),
                 Ok(None) => last = Some((failure, error)),
                 // What is there isn't a document of this kind: so it isn't ours either.
