@@ -8,6 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Error;
 
+/// Longest pack in bytes: the object that a [`PackId`] names.
+pub const PACK_MAX: usize = 32 << 20;
+
 /// Length in bytes of a SHA-256 digest (FIPS 180-4).
 pub const DIGEST_LEN: usize = 32;
 

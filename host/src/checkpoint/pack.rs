@@ -10,6 +10,7 @@ use minicbor::{Decoder, Encoder};
 
 use super::frame::{self, FRAME_HEADER, FRAME_PLAIN_MAX, FRAME_STORED_MAX};
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::id::PACK_MAX;
 use crate::id::PackId;
 use crate::store::Key;
 use crate::workspace::page::Home;
@@ -22,8 +23,6 @@ pub const END_MAGIC: &[u8; 8] = b"LFPEND1\n";
 pub const TRAILER: usize = 12;
 /// Stored bytes at which a pack is closed.
 pub const PACK_TARGET: usize = 16 << 20;
-/// Most bytes of a pack, all included.
-pub const PACK_MAX: usize = 32 << 20;
 /// Most bytes of a pack's footer.
 pub const FOOTER_MAX: usize = 4 << 20;
 /// Most objects (chunks and pages) of a pack.

@@ -9,15 +9,16 @@
 use serde::{Deserialize, Serialize};
 
 mod keeping;
+mod refusal;
+mod rules;
 
 pub use self::keeping::Kept;
+pub use self::refusal::Refusal;
 use super::record::Status;
 use crate::checkpoint::root::Checkpoint;
 use crate::clock::UnixNanos;
 use crate::drill::{self, Safeguard};
-use crate::error::{Error, Result};
 use crate::id::{CheckpointId, Digest, PackId, ReplicaName, RunId, SessionRef};
-use crate::store::document::Document;
 use crate::store::{BootNonce, Nonce};
 
 /// The newest head that this program understands: a head with a larger `min_reader` is left alone.
@@ -199,67 +200,6 @@ pub struct Trashed {
     pub pack: PackId,
     /// Since when, by the store's clock.
     pub since: UnixNanos,
-}
-
-/// Why a change isn't possible on the head as it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// The session was deleted.
-    Deleted,
-    /// Another process, or another run of this one, has the lease.
-    Busy(Lease),
-    /// The lease that the change stands on is gone: another has been given since, or the session was made anew. The number is the head's epoch.
-    Fenced(u64),
-    /// The run has ended already.
-    Ended(Recent),
-    /// The run is to be cancelled: it may end, but not as completed.
-    Cancelled,
-    /// Too many ended runs whose queue entries weren't seen gone: these have to be looked for first.
-    Unsettled(Vec<RunId>),
-    /// The name was saved by another run.
-    SaveTaken(RunId),
-    /// There is no such save or pin.
-    NotThere,
-    /// A checkpoint isn't kept any more, or isn't the session's.
-    Dropped(CheckpointId),
-    /// A list or the budget of bytes is full: what, and its limit.
-    Full(&'static str, usize),
-}
-
-impl Refusal {
-    /// Makes the error that a person reads.
-    #[must_use]
-    pub fn into_error(self, session: &SessionRef) -> Error {
-        match self {
-            Self::Deleted => Error::not_found(format!("session {session} was deleted")).code("session_deleted"),
-            Self::Busy(lease) => Error::conflict(format!(
-                "session {session} is busy: replica {} is at run {}, attempt {}",
-                lease.owner.replica, lease.run, lease.attempt
-            ))
-            .code("session_busy")
-            .hint("wait for that run, or cancel it"),
-            Self::Fenced(epoch) => Error::conflict(format!("the lease on session {session} is lost: it is at epoch {epoch} now"))
-                .code("fenced")
-                .hint("look at the session again, then repeat"),
-            Self::Ended(recent) => Error::conflict(format!("run {} has ended already: {}", recent.run, recent.status)).code("already_done"),
-            Self::Cancelled => Error::cancelled(format!("the run on session {session} was cancelled")).code("cancelled"),
-            Self::Unsettled(runs) => Error::conflict(format!("session {session} has {} ended runs with queue entries left", runs.len()))
-                .code("queue_not_swept")
-                .hint("repeat; `landfall gc` sweeps the queue"),
-            Self::SaveTaken(run) => Error::conflict(format!("session {session} has a save of this name, made by run {run}"))
-                .code("save_conflict")
-                .hint("choose another name"),
-            Self::NotThere => Error::not_found(format!("session {session} has no such named checkpoint or pin")).code("save_missing"),
-            Self::Dropped(id) => Error::conflict(format!("session {session} doesn't keep checkpoint {id} any more"))
-                .code("checkpoint_dropped")
-                .hint("`landfall checkpoint list` lists those that are kept; name one to keep it for good"),
-            Self::Full(what, limit) => {
-                Error::limit(format!("session {session} has no room for another entry among its {what}: the limit is {limit}"))
-                    .code("head_full")
-                    .hint("remove named checkpoints or forks that aren't needed any more")
-            }
-        }
-    }
 }
 
 /// What asks for a lease.
@@ -553,48 +493,6 @@ impl Head {
 /// Length of a value's JSON in bytes; more than any limit when it has none.
 fn encoded_len(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |bytes| bytes.len())
-}
-
-impl Document for Head {
-    const KIND: &'static str = "head";
-    const VERSION: u32 = 1;
-    const DAMAGED: &'static str = "head_damaged";
-
-    fn check(&self) -> Result<()> {
-        if self.min_reader > READER {
-            return Err(Error::too_new(format!(
-                "session {} needs a reader of version {}; this program is one of version {READER}",
-                self.session, self.min_reader
-            ))
-            .hint("upgrade landfall on this machine"));
-        }
-        let lists = [
-            ("ended runs", self.recent.len(), RECENT_MAX),
-            ("saves", self.saves.len(), SAVES_MAX),
-            ("pins", self.pins.len(), PINS_MAX),
-            ("discarded packs", self.trash.len(), TRASH_MAX),
-            ("cancels", self.cancels.len(), CANCELS_MAX),
-        ];
-        for (what, len, max) in lists {
-            if len > max {
-                return Err(Error::damaged(format!("it has {len} {what}, over the limit of {max}")));
-            }
-        }
-        if self.epoch > COUNT_MAX || self.seq > COUNT_MAX {
-            return Err(Error::damaged("its epoch or seq is beyond what is ever counted"));
-        }
-        if self.lease.as_ref().is_some_and(|lease| lease.epoch > self.epoch || lease.attempt == 0) {
-            return Err(Error::damaged("its lease is of a later epoch than itself"));
-        }
-        let ordered = self.recent.windows(2).all(|pair| pair[0].seq > pair[1].seq);
-        if !ordered || self.recent.first().is_some_and(|recent| recent.seq != self.seq) || self.turn > self.seq {
-            return Err(Error::damaged("its ended runs don't fit its seq"));
-        }
-        if self.saves.iter().any(|save| save.name.is_empty() || save.name.len() > SAVE_NAME_MAX) {
-            return Err(Error::damaged("a named checkpoint has no name or a name that is too long"));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -31,11 +31,9 @@ pub use self::probe::Abilities;
 use crate::clock::{SharedClock, UnixNanos};
 use crate::drill::{self, Point};
 use crate::error::{Error, Result};
+pub use crate::id::PACK_MAX;
 use crate::id::PackId;
 use crate::random::SharedRandom;
-
-/// Largest pack in bytes, and so the largest object that a store of ours holds.
-pub const PACK_MAX: usize = 32 << 20;
 
 /// A store. Clones share the connection and the counters.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use object_store::memory::InMemory;
 
 use super::*;
 use crate::checkpoint::frame::FRAME_PLAIN_MAX;
-use crate::checkpoint::pack::{FrameKind, MAGIC, PackBuilder};
+use crate::checkpoint::pack::{self, FrameKind, MAGIC, PackBuilder};
 use crate::checkpoint::testing::{
     Tree, files, get_file, get_tree, home, noise, overwrite, put_tree, raw, remove, renamed, store, stored, text,
 };

@@ -6,7 +6,7 @@ use super::*;
 use crate::checkpoint::root::RootRecord;
 use crate::id::{CommitId, PageId};
 use crate::pin::{OnBranch, Pin};
-use crate::store::document::{self, DOCUMENT_MAX};
+use crate::store::document::{self, DOCUMENT_MAX, Document as _};
 use crate::workspace::page::{Home, Link, Location, PageLink, Place, Root};
 
 fn session() -> SessionRef {

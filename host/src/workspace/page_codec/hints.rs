@@ -8,11 +8,15 @@
 //!   of its stored form. A chunk's length is in the body.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::*;
+use super::read::read_all;
+use super::references::{Reference, references};
+use crate::error::{Error, Result};
+use crate::id::{ChunkId, Digest, PACK_MAX, PackId, PageId, SessionRef};
+use crate::workspace::cbor::{self, Malformed, Reader};
+use crate::workspace::page::{Home, Link, Location, Page, Place};
 
-/// Largest pack in bytes.
-const PACK_MAX: u32 = 32 << 20;
 /// Shortest stored frame in bytes: its header and one byte.
 const FRAME_MIN: u32 = 6;
 /// Largest number of plain bytes in a frame.
@@ -197,7 +201,7 @@ impl<'r, 'b> Places<'r, 'b> {
             let pack =
                 usize::try_from(reader.uint()?).ok().filter(|pack| *pack < packs.len()).ok_or(Malformed("has a hint beyond its packs"))?;
             let (frame, stored) = (reader.uint32()?, reader.uint32()?);
-            if stored < FRAME_MIN || frame.checked_add(stored).is_none_or(|end| end > PACK_MAX) {
+            if stored < FRAME_MIN || frame.checked_add(stored).is_none_or(|end| end as usize > PACK_MAX) {
                 return Err(Malformed("has a hint to a frame that can't be one"));
             }
             Ok((pack, frame, stored))

@@ -1,9 +1,13 @@
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::rules::checked_parts;
 use super::*;
 use crate::error::ErrorKind;
+use crate::id::{ChunkId, Digest, PackId, PageId, SessionRef};
+use crate::workspace::page::*;
 
 /// A writer's view with everything in fixed places: fresh chunks in a frame of the same pack, fresh pages in another.
 struct Here(Home);
