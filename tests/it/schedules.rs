@@ -18,7 +18,7 @@ use landfall::session::replica::Replica;
 use landfall::session::{Acquired, QueueEntry, Sessions, Trigger};
 use landfall::store::{Abilities, Prefix, Store};
 use landfall::tick::{Tick, TickName};
-use landfall_tests::dated_store::{DatedStore, Door, World, WrongClock};
+use landfall_tests::dated_store::{DatedStore, World, WrongClock};
 use landfall_tests::fault_store::{Fault, FaultStore};
 use landfall_tests::replicas::checkpoint;
 
@@ -52,7 +52,6 @@ struct Server {
     sessions: Sessions,
     good: Store,
     faults: FaultStore,
-    door: Door,
     world: World,
 }
 
@@ -82,15 +81,14 @@ impl Default for Setting {
 async fn server(world: &World, objects: &DatedStore, name: &str, setting: Setting) -> Server {
     let clock = Arc::new(WrongClock::new(world, seconds(setting.ahead), seconds(setting.behind), setting.drift));
     let random = Arc::new(landfall::random::SystemRandom);
-    let door = Door::new(Arc::new(objects.clone()));
-    let faults = FaultStore::new(Arc::new(door.clone()));
+    let faults = FaultStore::new(Arc::new(objects.clone()));
     let store = Store::with_backend(Arc::new(faults.clone()), "", Abilities::ALL, clock.clone(), random.clone());
     let good = Store::with_backend(Arc::new(objects.clone()), "", Abilities::ALL, clock, random);
     let replica = Arc::new(Replica::start(good.clone(), name.parse().unwrap(), None, None).await.unwrap());
     let sessions = Sessions::new(store.clone(), Arc::clone(&replica));
     let schedules = Schedules::new(store, sessions.clone(), setting.terms, setting.zones);
     let poller = Poller::new(schedules.clone(), PollerOptions::default());
-    Server { schedules, poller, sessions: sessions.through(good.clone()), good, faults, door, world: world.clone() }
+    Server { schedules, poller, sessions: sessions.through(good.clone()), good, faults, world: world.clone() }
 }
 
 impl Server {
@@ -319,19 +317,19 @@ async fn whoever_slept_between_two_steps_finds_its_tick_settled() {
         sleeper.look().await;
         other.look().await;
         world.advance(seconds(100));
-        sleeper.door.shut(part);
+        let mut held = sleeper.faults.hold(part);
         let asleep = tokio::spawn({
             let sleeper = Arc::clone(&sleeper);
             async move { sleeper.look().await }
         });
-        sleeper.door.reached().await;
+        held.has_come().await;
         let mut ran = Vec::new();
         for _ in 0..180 {
             world.advance(seconds(20));
             other.look().await;
             ran.extend(other.work(Status::Completed).await);
         }
-        sleeper.door.open();
+        held.let_through();
         asleep.await.unwrap();
         for _ in 0..6 {
             world.advance(seconds(20));

@@ -5,32 +5,13 @@ use std::time::Duration;
 
 use landfall::ErrorKind;
 use landfall::session::replica::LEASE;
-use landfall::session::{Acquired, Held, Origin, QueueEntry, RunRecord, Status, Trigger};
+use landfall::session::{Acquired, Held, Origin, QueueEntry, RunRecord, Status};
 use landfall::store::Key;
 use landfall_tests::fault_store::Fault;
-use landfall_tests::replicas::{Member, World, checkpoint, entry, run, session};
+use landfall_tests::replicas::{Member, World, checkpoint, commit, completed, entry, held, run, session};
 
 async fn acquire(member: &Member, n: u64) -> Acquired {
     member.sessions.acquire(&session("s"), run(n), None).await.unwrap()
-}
-
-async fn held(member: &Member, n: u64) -> Held {
-    match acquire(member, n).await {
-        Acquired::Held(held) => *held,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn completed(member: &Member, held: &Held, left: u8) -> RunRecord {
-    let mut record = member.sessions.new_record(held, Trigger::Manual, Origin::Server);
-    record.status = Status::Completed;
-    record.after = Some(checkpoint(left));
-    record
-}
-
-async fn commit(member: &Member, held: &mut Held, left: u8) -> landfall::Result<landfall::session::Committed> {
-    let record = completed(member, held, left);
-    member.sessions.commit(held, record, &[]).await
 }
 
 /// Lets a whole lease pass on the watcher's clock.

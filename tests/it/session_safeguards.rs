@@ -3,28 +3,9 @@
 
 use landfall::drill::{Safeguard, arm};
 use landfall::session::replica::LEASE;
-use landfall::session::{Acquired, Held, Origin, RunRecord, Status, Trigger};
+use landfall::session::{Acquired, Held};
 use landfall_tests::fault_store::Fault;
-use landfall_tests::replicas::{Member, World, checkpoint, entry, run, session};
-
-async fn held(member: &Member, n: u64) -> Held {
-    match member.sessions.acquire(&session("s"), run(n), None).await.unwrap() {
-        Acquired::Held(held) => *held,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn completed(member: &Member, held: &Held, left: u8) -> RunRecord {
-    let mut record = member.sessions.new_record(held, Trigger::Manual, Origin::Server);
-    record.status = Status::Completed;
-    record.after = Some(checkpoint(left));
-    record
-}
-
-async fn commit(member: &Member, held: &mut Held, left: u8) -> landfall::Result<landfall::session::Committed> {
-    let record = completed(member, held, left);
-    member.sessions.commit(held, record, &[]).await
-}
+use landfall_tests::replicas::{Member, World, checkpoint, commit, entry, held, run, session};
 
 /// Two replicas on a session with one turn; the first holds the lease of run 2.
 async fn two() -> (Member, Member, Held) {

@@ -7,7 +7,7 @@ use landfall::ErrorKind;
 use landfall::cancel::{CancelReason, Canceller};
 use landfall::clock::SystemClock;
 use landfall::component::EngineOptions;
-use landfall::config::{Agent, Config};
+use landfall::config::Config;
 use landfall::host::Host;
 use landfall::id::{RunId, SessionRef};
 use landfall::random::SystemRandom;
@@ -16,8 +16,7 @@ use landfall::session::selector::Selector;
 use landfall::store::{Abilities, Store};
 use landfall::trigger::{RunEvent, TurnRequest};
 use landfall_tests::fault_store::{Fault, FaultStore, HeldBack};
-use landfall_tests::git_server::{GitServer, TestRepository};
-use landfall_tests::turns::{Seen, Turns, agent, agent_on, run};
+use landfall_tests::turns::{OnRepository, Seen, Turns, agent, run};
 use object_store::memory::InMemory;
 use tokio::task::JoinHandle;
 
@@ -77,31 +76,28 @@ fn session(agent: &str) -> SessionRef {
     SessionRef { agent: agent.parse().unwrap(), session: "s".parse().unwrap() }
 }
 
-/// A repository whose branch moves on later, and the agent that writes a report into it.
+/// A repository whose branch moves on later.
 struct Origin {
-    repository: TestRepository,
-    agent: Agent,
+    on: OnRepository,
     first: String,
-    _server: GitServer,
 }
 
 impl Origin {
-    async fn new(turns: &Turns) -> Self {
-        let folder = turns.folder.path().join("origin");
-        std::fs::create_dir(&folder).unwrap();
-        let repository = TestRepository::create(&folder, "app.git").unwrap();
-        repository.write("a.rs", b"// TODO: begin\n").unwrap();
-        let first = repository.commit("first").unwrap();
-        let server = GitServer::start(&folder).await.unwrap();
-        let ca = turns.folder.path().join("ca.pem");
-        std::fs::write(&ca, server.ca_pem().unwrap()).unwrap();
-        let agent = agent_on("todo-report", &server.url("app.git"), Some(&ca));
-        Self { repository, agent, first, _server: server }
+    async fn new(turns: Turns) -> Self {
+        let on = OnRepository::new(turns).await.unwrap();
+        on.repository.write("a.rs", b"// TODO: begin\n").unwrap();
+        let first = on.repository.commit("first").unwrap();
+        Self { on, first }
+    }
+
+    /// A host with an agent on it.
+    fn host(&self, guest: &str) -> Host {
+        self.on.turns.host("one", &[("todo", self.on.agent(guest))]).unwrap()
     }
 
     fn moves_on(&self) {
-        self.repository.write("a.rs", b"// FIXME: go on\n").unwrap();
-        self.repository.commit("second").unwrap();
+        self.on.repository.write("a.rs", b"// FIXME: go on\n").unwrap();
+        self.on.repository.commit("second").unwrap();
     }
 }
 
@@ -128,8 +124,8 @@ async fn stands_on_its_pin(host: &Host, record: &RunRecord, origin: &Origin) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_during_the_upload_ends_the_first_turn_as_cancelled_and_pinned() {
     let world = World::new();
-    let origin = Origin::new(&world.turns).await;
-    let host = world.turns.host("one", &[("todo", origin.agent.clone())]).unwrap();
+    let origin = Origin::new(world.turns).await;
+    let host = origin.host("todo-report");
     let mut pack = world.faults.hold("sessions/todo/s/packs/");
     let mut going = Going::begin(&host, "todo", "");
     going.comes_to(&mut pack).await;
@@ -158,8 +154,8 @@ async fn a_cancel_in_the_head_is_seen_during_the_upload() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_at_the_first_turn_s_commit_leaves_the_pin() {
     let world = World::new();
-    let origin = Origin::new(&world.turns).await;
-    let host = world.turns.host("one", &[("todo", origin.agent.clone())]).unwrap();
+    let origin = Origin::new(world.turns).await;
+    let host = origin.host("todo-report");
     let mut record = world.faults.hold("sessions/todo/s/runs/");
     let mut going = Going::begin(&host, "todo", "");
     going.comes_to(&mut record).await;
@@ -173,9 +169,8 @@ async fn a_cancel_at_the_first_turn_s_commit_leaves_the_pin() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_a_save_meets_leaves_the_pin() {
     let world = World::new();
-    let origin = Origin::new(&world.turns).await;
-    let saver = Agent { component: agent("steps").component, ..origin.agent.clone() };
-    let host = world.turns.host("one", &[("todo", saver)]).unwrap();
+    let origin = Origin::new(world.turns).await;
+    let host = origin.host("steps");
     let mut pack = world.faults.hold("sessions/todo/s/packs/");
     let mut going = Going::begin(&host, "todo", "write /workspace/b x\nsave half");
     going.comes_to(&mut pack).await;

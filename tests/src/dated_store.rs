@@ -15,7 +15,6 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use tokio::sync::Notify;
 
 /// The one true time, nanoseconds since 1970. It moves when it is told to, and when somebody waits.
 #[derive(Clone, Debug)]
@@ -176,93 +175,6 @@ impl ObjectStore for DatedStore {
                 Ok(store.date(meta?))
             })
             .boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
-}
-
-/// A door in front of a store: writes of chosen objects wait at it until it is opened, as when a machine sleeps between two requests.
-#[derive(Clone)]
-pub struct Door {
-    inner: Arc<dyn ObjectStore>,
-    shut: Arc<Mutex<Option<String>>>,
-    waits: Arc<Notify>,
-    opened: Arc<Notify>,
-}
-
-impl Door {
-    /// Puts an open door in front of a store.
-    #[must_use]
-    pub fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self { inner, shut: Arc::default(), waits: Arc::default(), opened: Arc::default() }
-    }
-
-    /// Lets the next write of an object whose path contains `part` wait.
-    pub fn shut(&self, part: &str) {
-        *self.shut.lock().unwrap_or_else(PoisonError::into_inner) = Some(part.to_owned());
-    }
-
-    /// Waits until somebody waits at it.
-    pub async fn reached(&self) {
-        self.waits.notified().await;
-    }
-
-    /// Opens it.
-    pub fn open(&self) {
-        self.opened.notify_one();
-    }
-}
-
-impl fmt::Debug for Door {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Door({:?})", self.inner)
-    }
-}
-
-impl fmt::Display for Door {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "door to {}", self.inner)
-    }
-}
-
-#[async_trait::async_trait]
-impl ObjectStore for Door {
-    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let waits = {
-            let mut shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
-            let waits = shut.as_ref().is_some_and(|part| location.as_ref().contains(part));
-            if waits {
-                *shut = None;
-            }
-            waits
-        };
-        if waits {
-            self.waits.notify_one();
-            self.opened.notified().await;
-        }
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -9,7 +9,7 @@ use landfall::id::{PackId, PageId, RunId, SessionRef};
 use landfall::random::SystemRandom;
 use landfall::session::queue::OnCrash;
 use landfall::session::record::Input;
-use landfall::session::{Origin, QueueEntry, Replica, Sessions, Trigger};
+use landfall::session::{Acquired, Committed, Held, Origin, QueueEntry, Replica, RunRecord, Sessions, Status, Trigger};
 use landfall::store::{Abilities, Store};
 use landfall::workspace::page::{Home, Link, Location, Place, Root};
 use object_store::ObjectStore;
@@ -104,4 +104,30 @@ pub fn entry(member: &Member, name: &str, n: u64) -> QueueEntry {
         owner: member.sessions.owner().clone(),
         created: 0,
     }
+}
+
+/// Takes the lease on the session `s` for the `n`th run, which has to be free or that run's own.
+pub async fn held(member: &Member, n: u64) -> Held {
+    match member.sessions.acquire(&session("s"), run(n), None).await.unwrap() {
+        Acquired::Held(held) => *held,
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// Returns the record of a run that completes and leaves the checkpoint of the number `left`.
+#[must_use]
+pub fn completed(member: &Member, held: &Held, left: u8) -> RunRecord {
+    let mut record = member.sessions.new_record(held, Trigger::Manual, Origin::Server);
+    record.status = Status::Completed;
+    record.after = Some(checkpoint(left));
+    record
+}
+
+/// Commits that record.
+///
+/// # Errors
+/// As [`Sessions::commit`].
+pub async fn commit(member: &Member, held: &mut Held, left: u8) -> landfall::Result<Committed> {
+    let record = completed(member, held, left);
+    member.sessions.commit(held, record, &[]).await
 }

@@ -12,6 +12,8 @@ use landfall::session::record::RunRecord;
 use landfall::store::Store;
 use landfall::trigger::{NoWatch, RunEvent, TurnRequest, Watch};
 
+use crate::git_server::{GitServer, TestRepository};
+
 /// Makes agents, hosts and requests for one test.
 pub struct Turns {
     /// A folder for the test.
@@ -59,6 +61,40 @@ pub fn agent_on(guest: &str, url: &str, ca: Option<&Path>) -> Agent {
     let repository =
         Repository { url: url.to_owned(), branch: None, ca_file: ca.map(PathBuf::from), author: None, require_commit_on_branch: false };
     Agent { repository: Some(repository), ..agent(guest) }
+}
+
+/// A repository `app.git` on a server of its own, and turns whose agents stand on it.
+pub struct OnRepository {
+    /// The turns.
+    pub turns: Turns,
+    /// The repository.
+    pub repository: TestRepository,
+    /// The server.
+    pub server: GitServer,
+    /// The file with the server's CA.
+    pub ca: PathBuf,
+}
+
+impl OnRepository {
+    /// Begins with an empty repository, on the store of these turns.
+    ///
+    /// # Errors
+    /// When the repository can't be made or the server can't be started.
+    pub async fn new(turns: Turns) -> anyhow::Result<Self> {
+        let origin = turns.folder.path().join("origin");
+        std::fs::create_dir(&origin)?;
+        let repository = TestRepository::create(&origin, "app.git")?;
+        let server = GitServer::start(&origin).await?;
+        let ca = turns.folder.path().join("ca.pem");
+        std::fs::write(&ca, server.ca_pem().ok_or_else(|| anyhow::anyhow!("the server has no CA"))?)?;
+        Ok(Self { turns, repository, server, ca })
+    }
+
+    /// Makes an agent of a built guest that stands on the repository.
+    #[must_use]
+    pub fn agent(&self, guest: &str) -> Agent {
+        agent_on(guest, &self.server.url("app.git"), Some(&self.ca))
+    }
 }
 
 /// Runs a turn and returns its record.

@@ -7,46 +7,39 @@ use landfall::config::{Agent, Identity};
 use landfall::host::{Host, Patch, PatchOptions};
 use landfall::session::record::{RunRecord, Status, Text};
 use landfall::session::selector::Selector;
-use landfall_tests::git_server::{GitServer, TestRepository, git_command, run as git};
-use landfall_tests::turns::{Turns, agent_on, run};
+use landfall_tests::git_server::{TestRepository, git_command, run as git};
+use landfall_tests::turns::{OnRepository, Turns, run};
 
 struct World {
-    turns: Turns,
-    repository: TestRepository,
-    server: GitServer,
-    ca: PathBuf,
+    on: OnRepository,
 }
 
 impl World {
     async fn new() -> Self {
-        let turns = Turns::new().unwrap();
-        let origin = turns.folder.path().join("origin");
-        std::fs::create_dir(&origin).unwrap();
-        let repository = TestRepository::create(&origin, "app.git").unwrap();
-        let server = GitServer::start(&origin).await.unwrap();
-        let ca = turns.folder.path().join("ca.pem");
-        std::fs::write(&ca, server.ca_pem().unwrap()).unwrap();
-        Self { turns, repository, server, ca }
+        Self { on: OnRepository::new(Turns::new().unwrap()).await.unwrap() }
     }
 
     fn host(&self, cache: &str) -> Host {
-        let mut agent = agent_on("committer", &self.server.url("app.git"), Some(&self.ca));
+        let mut agent = self.on.agent("committer");
         agent.repository.as_mut().unwrap().author = Some(Identity::new("Ada L. Ünder", "ada@example.com").unwrap());
-        self.turns.host(cache, &[("bot", agent), ("other", Agent::of_component("none"))]).unwrap()
+        self.on.turns.host(cache, &[("bot", agent), ("other", Agent::of_component("none"))]).unwrap()
     }
 
     async fn open(&self, host: &Host, name: &str) -> PathBuf {
         let checkpoint = host.open(&head()).await.unwrap();
-        let folder = self.turns.folder.path().join(name);
+        let folder = self.on.turns.folder.path().join(name);
         host.materialise(&checkpoint, &folder, &MaterialiseOptions::default()).await.unwrap();
         folder
     }
 
     /// A clone of the pin's branch, without the session.
     fn checkout(&self, name: &str) -> PathBuf {
-        let folder = self.turns.folder.path().join(name);
-        git(self.turns.folder.path(), &["clone", "-q", "-b", "main", self.repository.bare().to_str().unwrap(), folder.to_str().unwrap()])
-            .unwrap();
+        let folder = self.on.turns.folder.path().join(name);
+        git(
+            self.on.turns.folder.path(),
+            &["clone", "-q", "-b", "main", self.on.repository.bare().to_str().unwrap(), folder.to_str().unwrap()],
+        )
+        .unwrap();
         folder
     }
 
@@ -101,7 +94,7 @@ fn base(repository: &TestRepository) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_go_on_in_the_next_turn_on_another_host_and_git_agrees_with_all_of_it() {
     let world = World::new().await;
-    let pin = base(&world.repository);
+    let pin = base(&world.on.repository);
     let first = world.host("one");
     let lines = turn(
         &first,
@@ -126,7 +119,7 @@ async fn commits_go_on_in_the_next_turn_on_another_host_and_git_agrees_with_all_
     drop(first);
 
     // Another host with an empty cache; the remote is not asked again.
-    let asked = world.server.seen().len();
+    let asked = world.on.server.seen().len();
     let second = world.host("two");
     let lines = turn(
         &second,
@@ -143,7 +136,7 @@ async fn commits_go_on_in_the_next_turn_on_another_host_and_git_agrees_with_all_
     );
     assert_eq!(lines[8], "Modified README 644 644, Added alias - 777, Added build.log - 644 ignored, Added target/out - 644 ignored");
     assert!(lines[9].contains("@@ -1,2 +1 @@"), "{}", lines[9]);
-    assert_eq!(world.server.seen().len(), asked);
+    assert_eq!(world.on.server.seen().len(), asked);
     let report = second.verify(&second.open(&head()).await.unwrap(), true).await.unwrap();
     assert!(report.is_ok(), "{report:?}");
 
@@ -174,27 +167,27 @@ async fn commits_go_on_in_the_next_turn_on_another_host_and_git_agrees_with_all_
     }
     // What isn't committed goes on top.
     let Patch::One(patch) = world.patch(&second, &PatchOptions { uncommitted: true, ..PatchOptions::default() }).await else { panic!() };
-    let file = world.turns.folder.path().join("rest.patch");
+    let file = world.on.turns.folder.path().join("rest.patch");
     std::fs::write(&file, &patch).unwrap();
     git(&checkout, &["apply", "--check", file.to_str().unwrap()]).unwrap();
     git(&checkout, &["apply", file.to_str().unwrap()]).unwrap();
     assert_eq!(git(&checkout, &["status", "--porcelain", "-uall"]).unwrap(), " M README\n?? alias");
 
     // And a push from the folder, over https, to where it came from.
-    git(world.repository.bare(), &["config", "http.receivepack", "true"]).unwrap();
+    git(world.on.repository.bare(), &["config", "http.receivepack", "true"]).unwrap();
     let push = git_command(&folder)
-        .args(["-c", &format!("http.sslCAInfo={}", world.ca.display()), "push", "-q", "origin", "HEAD:refs/heads/from-agent"])
+        .args(["-c", &format!("http.sslCAInfo={}", world.on.ca.display()), "push", "-q", "origin", "HEAD:refs/heads/from-agent"])
         .output()
         .unwrap();
     assert!(push.status.success(), "{}", String::from_utf8_lossy(&push.stderr));
-    assert_eq!(git(world.repository.bare(), &["rev-parse", "from-agent"]).unwrap(), lines[6]);
-    git(world.repository.bare(), &["fsck", "--strict"]).unwrap();
+    assert_eq!(git(world.on.repository.bare(), &["rev-parse", "from-agent"]).unwrap(), lines[6]);
+    git(world.on.repository.bare(), &["fsck", "--strict"]).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_needs_a_message_and_a_difference_and_the_session_stays_usable() {
     let world = World::new().await;
-    base(&world.repository);
+    base(&world.on.repository);
     let host = world.host("one");
     let lines = turn(
         &host,
@@ -220,7 +213,7 @@ async fn a_commit_needs_a_message_and_a_difference_and_the_session_stays_usable(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commits_of_a_failed_turn_are_gone_with_its_edits_and_a_saved_checkpoint_keeps_its_own() {
     let world = World::new().await;
-    let pin = base(&world.repository);
+    let pin = base(&world.on.repository);
     let host = world.host("one");
     let kept = turn(&host, "write\ta\ta\\n\ncommit\tkept").await[1].clone();
     let record = run(&host, "bot", "s", "write\tb\tb\\n\ncommit\tlost\nsave\thalf way\nfail").await.unwrap();
@@ -244,7 +237,7 @@ async fn the_commits_of_a_failed_turn_are_gone_with_its_edits_and_a_saved_checkp
 #[tokio::test(flavor = "multi_thread")]
 async fn discarded_paths_are_as_the_last_commit_has_them() {
     let world = World::new().await;
-    base(&world.repository);
+    base(&world.on.repository);
     let host = world.host("one");
     let lines = turn(
         &host,
@@ -269,7 +262,7 @@ async fn discarded_paths_are_as_the_last_commit_has_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn attributes_are_applied_backwards_in_commits() {
     let world = World::new().await;
-    let repository = &world.repository;
+    let repository = &world.on.repository;
     repository.write(".gitattributes", "*.txt text eol=crlf\n*.id ident\n*.u16 working-tree-encoding=UTF-16LE\nraw/* -text\n").unwrap();
     repository.write("a.txt", "one\r\ntwo\r\n").unwrap();
     repository.write("b.id", "$Id$\n").unwrap();
@@ -298,14 +291,14 @@ async fn attributes_are_applied_backwards_in_commits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_without_commits_hands_back_one_patch_without_ignored_files() {
     let world = World::new().await;
-    base(&world.repository);
+    base(&world.on.repository);
     let host = world.host("one");
     turn(&host, "write\tREADME\tnew\\n\nwrite\tbuild.log\tnoise\\n\nwrite\tbin\t\\x00\\x01").await;
     let Patch::One(patch) = world.patch(&host, &PatchOptions::default()).await else { panic!("a series without commits") };
     let text = String::from_utf8_lossy(&patch);
     assert!(text.contains("GIT binary patch") && !text.contains("build.log"), "{text}");
     let checkout = world.checkout("apply");
-    let file = world.turns.folder.path().join("one.patch");
+    let file = world.on.turns.folder.path().join("one.patch");
     std::fs::write(&file, &patch).unwrap();
     git(&checkout, &["apply", "--check", file.to_str().unwrap()]).unwrap();
     let Patch::One(all) = world.patch(&host, &PatchOptions { ignored: true, ..PatchOptions::default() }).await else { panic!() };
@@ -315,7 +308,7 @@ async fn a_session_without_commits_hands_back_one_patch_without_ignored_files() 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_of_git_in_any_disguise_get_into_no_commit() {
     let world = World::new().await;
-    base(&world.repository);
+    base(&world.on.repository);
     let host = world.host("one");
     let mut script = String::new();
     let names = [
