@@ -2,6 +2,7 @@
 //!
 //! See `ARCHITECTURE.md` for the way of a turn through the modules. This library never prints, reads the environment or parses flags.
 
+mod base64;
 pub mod cancel;
 pub mod capability;
 pub mod checkpoint;

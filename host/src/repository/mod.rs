@@ -3,7 +3,7 @@
 
 pub(crate) mod attributes;
 pub mod base;
-mod base64;
+mod base85;
 pub mod branch;
 pub mod checkout;
 mod cleaner;

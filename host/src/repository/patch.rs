@@ -5,7 +5,7 @@ use std::io::Write as _;
 use gix::bstr::ByteSlice as _;
 use gix::diff::blob::{Algorithm, InternedInput, diff_with_slider_heuristics, sources::byte_lines};
 
-use super::base64::encode85;
+use super::base85;
 use super::checkout::{GitMode, Oid};
 use crate::error::{Error, Result};
 
@@ -255,7 +255,7 @@ fn literal(out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
     for group in writer.into_inner().chunks(52) {
         let length = u8::try_from(group.len()).unwrap_or(52);
         out.push(if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 });
-        encode85(group, out);
+        base85::encode(group, out);
         out.push(b'\n');
     }
     out.push(b'\n');

@@ -12,6 +12,7 @@ use super::connect::{self, Connection};
 use super::http::{self, Exchange};
 use super::local;
 use super::url::{RepositoryUrl, Scheme};
+use crate::base64;
 use crate::clock::SharedClock;
 use crate::error::{Error, Result};
 use crate::id::CommitId;
@@ -113,7 +114,7 @@ impl Credential {
 
     /// Returns the header's value, marked so that no debug output shows it.
     pub(super) fn authorization(&self) -> Result<reqwest::header::HeaderValue> {
-        let encoded = super::base64::encode(format!("{}:{}", self.username, self.secret).as_bytes());
+        let encoded = base64::encode_padded(format!("{}:{}", self.username, self.secret).as_bytes());
         let mut value = reqwest::header::HeaderValue::try_from(format!("Basic {encoded}"))
             .map_err(|_| Error::internal("a credential doesn't fit into a header"))?;
         value.set_sensitive(true);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::base64;
 use super::checkout::{GitMode, Oid};
 use super::cleaner::Cleaner;
 use super::history::{CommitInfo, Signature, history};
@@ -12,6 +11,7 @@ use super::imported::{Imported, find};
 use super::objects::{ObjectKind, Objects, TreeEntries, TreeEntry};
 use super::patch::{self, Side, Style, blob_id};
 use super::session_git::SessionGit;
+use crate::base64;
 use crate::error::{Error, Result};
 use crate::workspace::list;
 use crate::workspace::page::Node;
@@ -262,7 +262,7 @@ fn encoded(text: &str) -> String {
             end -= 1;
         }
         let (word, after) = rest.split_at(end);
-        words.push(format!("=?UTF-8?B?{}?=", base64::encode(word.as_bytes())));
+        words.push(format!("=?UTF-8?B?{}?=", base64::encode_padded(word.as_bytes())));
         rest = after;
     }
     words.join("\n ")

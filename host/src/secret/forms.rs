@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use zeroize::Zeroizing;
 
+use crate::base64::{self, Alphabet};
+
 /// Shortest form that is looked for, in bytes: a shorter one would be found in ordinary texts.
 const FORM_MIN: usize = 12;
 
@@ -27,8 +29,8 @@ pub(super) fn of<'s>(secrets: impl Iterator<Item = &'s str>) -> Vec<Zeroizing<St
             padded.extend_from_slice(bytes);
             let whole = padded.len() / 3 * 3;
             let skip = if lead == 0 { 0 } else { 4 };
-            for alphabet in [STANDARD, URL_SAFE] {
-                let form = base64(&padded[..whole], alphabet);
+            for alphabet in [Alphabet::Standard, Alphabet::Url] {
+                let form = base64::encode(&padded[..whole], alphabet);
                 if let Some(inner) = form.get(skip..) {
                     forms.insert(inner.to_owned());
                 }
@@ -40,18 +42,4 @@ pub(super) fn of<'s>(secrets: impl Iterator<Item = &'s str>) -> Vec<Zeroizing<St
 
 fn percent(bytes: &[u8], escape: impl Fn(u8) -> bool) -> String {
     bytes.iter().map(|byte| if escape(*byte) { format!("%{byte:02X}") } else { char::from(*byte).to_string() }).collect()
-}
-
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// Encodes whole groups of three bytes (RFC 4648 section 4 and 5); what is left over at the end is not needed here.
-fn base64(bytes: &[u8], alphabet: &[u8; 64]) -> String {
-    let digit = |bits: u32| alphabet[(bits & 63) as usize] as char;
-    let mut text = String::with_capacity(bytes.len() / 3 * 4);
-    for group in bytes.chunks_exact(3) {
-        let bits = u32::from(group[0]) << 16 | u32::from(group[1]) << 8 | u32::from(group[2]);
-        text.extend([digit(bits >> 18), digit(bits >> 12), digit(bits >> 6), digit(bits)]);
-    }
-    text
 }

@@ -17,6 +17,7 @@ pub mod replica;
 pub mod rollback;
 pub mod selector;
 pub mod sessions;
+pub mod view;
 
 pub use self::commit::Committed;
 pub use self::head::{Head, Kept, Owner};

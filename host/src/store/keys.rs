@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::base64::{self, Alphabet};
 use crate::error::{Error, Result};
 use crate::id::{AgentName, CommitId, Digest, PackId, ReplicaName, RunId, ScheduleId, SessionName, SessionRef};
 use crate::tick::TickName;
@@ -297,13 +298,13 @@ fn segment(name: &str) -> String {
             text.push_str(&hex::encode_upper([byte]));
         }
     }
-    if text.len() > SEGMENT_MAX { format!("~{}", base64url(name.as_bytes())) } else { text }
+    if text.len() > SEGMENT_MAX { format!("~{}", base64::encode(name.as_bytes(), Alphabet::Url)) } else { text }
 }
 
 /// Decodes a path segment; refuses every spelling but the one that [`segment`] writes.
 fn name_of(text: &str) -> Result<String> {
     let bytes = match text.strip_prefix('~') {
-        Some(rest) => from_base64url(rest),
+        Some(rest) => base64::decode(rest, Alphabet::Url),
         None => percent_decode(text),
     };
     match bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
@@ -325,35 +326,6 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
         } else {
             bytes.push(*first);
             rest = tail;
-        }
-    }
-    Some(bytes)
-}
-
-const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn base64url(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let value = group.iter().enumerate().fold(0_u32, |sum, (at, byte)| sum | (u32::from(*byte) << (16 - 8 * at)));
-        for at in 0..=group.len() {
-            text.push(char::from(BASE64URL[(value >> (18 - 6 * at)) as usize & 63]));
-        }
-    }
-    text
-}
-
-fn from_base64url(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    let mut bits = 0_u32;
-    let mut held = 0;
-    for digit in text.bytes() {
-        let value = u32::try_from(BASE64URL.iter().position(|b| *b == digit)?).ok()?;
-        bits = (bits << 6 | value) & 0xfff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push(u8::try_from(bits >> held & 0xff).ok()?);
         }
     }
     Some(bytes)

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Attachment, Busy, Origin, PinChoice, Trigger, TurnRequest};
+use crate::base64;
 use crate::clock::rfc3339;
 use crate::error::{Error, Result};
 use crate::id::{RunId, SessionRef};
 use crate::session::RunState;
-use crate::session::head::{Head, State};
-use crate::session::record::{RunRecord, Text};
+use crate::session::view::RunView;
 
 /// Longest idempotency key in bytes.
 pub const KEY_MAX: usize = 255;
@@ -104,71 +104,13 @@ impl AttachmentBody {
     fn into_attachment(self) -> Result<Attachment> {
         let bytes = match (self.text, self.base64) {
             (Some(text), None) => text.into_bytes(),
-            (None, Some(base64)) => decode_base64(&base64)
+            (None, Some(encoded)) => base64::decode_padded(&encoded)
                 .ok_or_else(|| Error::usage(format!("the attachment {:?} isn't in base64 with padding", self.name)))?,
             _ => return Err(Error::usage(format!("the attachment {:?} needs either `text` or `base64`", self.name))),
         };
         let media_type = self.media_type.unwrap_or_else(|| String::from("application/octet-stream"));
         Ok(Attachment { name: self.name, media_type, bytes: bytes.into() })
     }
-}
-
-/// Decodes base64 with padding (RFC 4648 section 4); none for any other spelling.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => Some(byte - b'A'),
-        b'a'..=b'z' => Some(byte - b'a' + 26),
-        b'0'..=b'9' => Some(byte - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let (text, padding) = match text.as_bytes() {
-        [rest @ .., b'=', b'='] => (rest, 2),
-        [rest @ .., b'='] => (rest, 1),
-        rest => (rest, 0),
-    };
-    if (text.len() + padding) % 4 != 0 || (text.is_empty() && padding > 0) {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    let (mut bits, mut held) = (0_u32, 0);
-    for byte in text {
-        bits = bits << 6 | u32::from(digit(*byte)?);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push(u8::try_from(bits >> held & 0xff).ok()?);
-        }
-    }
-    // What is left of the last digit has to be zero, so that one text stands for one value.
-    (bits & ((1 << held) - 1) == 0).then_some(bytes)
-}
-
-/// Returns the document of an ended run.
-#[must_use]
-pub fn record_document(record: &RunRecord) -> Value {
-    let output = match &record.output {
-        Some(Text::Inline(text)) => Some(text),
-        _ => None,
-    };
-    json!({
-        "run": record.run,
-        "session": record.session.to_string(),
-        "turn": record.turn,
-        "status": record.status.to_string(),
-        "attempt": record.attempt,
-        "replica": record.owner.replica,
-        "at": record.ended.map(rfc3339),
-        "started": rfc3339(record.started),
-        "output": output,
-        "checkpoint": record.checkpoint_id(),
-        "pin": record.pin,
-        "failure": record.failure,
-        "workspace_rolled_back": record.workspace_rolled_back,
-        "warnings": record.warnings,
-        "usage": record.usage,
-    })
 }
 
 /// Returns the document of a run: its `status` is `queued`, `running`, or how it ended.
@@ -190,38 +132,8 @@ pub fn run_document(session: &SessionRef, run: RunId, state: &RunState) -> Value
             "attempt": lease.attempt,
             "cancelling": cancelling,
         }),
-        RunState::Ended(record) => record_document(record),
+        RunState::Ended(record) => json!(RunView::of(record)),
     }
-}
-
-/// Returns the document of a session.
-#[must_use]
-pub fn session_document(head: &Head) -> Value {
-    let lease = head
-        .lease
-        .as_ref()
-        .map(|lease| json!({ "run": lease.run, "replica": lease.owner.replica, "epoch": lease.epoch, "attempt": lease.attempt }));
-    let saves: Vec<Value> = head
-        .saves
-        .iter()
-        .map(|save| json!({ "name": save.name, "checkpoint": save.checkpoint.id, "run": save.run, "at": rfc3339(save.at) }))
-        .collect();
-    json!({
-        "session": head.session.to_string(),
-        "state": match (&head.state, &head.lease) {
-            (State::Deleted(_), _) => "deleted",
-            (State::Open, Some(_)) => "running",
-            (State::Open, None) => "idle",
-        },
-        "turns": head.turn,
-        "runs": head.seq,
-        "epoch": head.epoch,
-        "created": rfc3339(head.created),
-        "checkpoint": head.checkpoint.as_ref().map(|checkpoint| checkpoint.id),
-        "pin": head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()),
-        "lease": lease,
-        "saves": saves,
-    })
 }
 
 /// Returns the document of an error.
@@ -251,16 +163,6 @@ mod tests {
         assert_eq!(made.params, [("a".to_owned(), "b".to_owned())]);
         assert_eq!((&made.attachments[0].bytes[..], &made.attachments[1].bytes[..]), (&b"x"[..], &[0_u8, 1][..]));
         assert_eq!(request("{}", None).unwrap().input, "");
-    }
-
-    #[test]
-    fn base64_matches_the_vectors_of_rfc_4648_and_has_one_spelling() {
-        for (plain, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(decode_base64(text).as_deref(), Some(plain.as_bytes()));
-        }
-        for text in ["Zg", "Zg=", "Zh==", "Zm9=", "=", "====", "Zm 9v", "Zm9v\n", "Zm-v"] {
-            assert_eq!(decode_base64(text), None, "{text:?}");
-        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use landfall::checkpoint::materialise::MaterialiseOptions as OpenOptions;
 use landfall::clock::rfc3339;
 use landfall::host::Host;
 use landfall::session::selector::Selector;
+use landfall::session::view::RunView;
 use landfall::workspace::path::display;
 use landfall::workspace::stat::Kind;
 use serde_json::{Value, json};
@@ -260,7 +261,7 @@ async fn import(
         output::note(&format!("{} folders named .git were left out", done.skipped));
     }
     if global.json {
-        output::json(&session::run_json(&record, None));
+        output::json(&json!(RunView::of(&record)));
     } else {
         let session = output::safe(&session.to_string());
         output::line(&format!("{session} begins with {} entries, {}", done.entries, output::size(done.bytes)));

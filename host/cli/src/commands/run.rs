@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use landfall::cancel::{CancelReason, Canceller};
 use landfall::config::{Agent, Config};
 use landfall::id::AgentName;
+use landfall::session::view::RunView;
 use landfall::trigger::{Attachment, Busy, Origin, PinChoice, Trigger, TurnRequest};
 
-use super::session::run_json;
 use crate::args::{Global, Run};
 use crate::environment::Environment;
 use crate::exit::Done;
@@ -78,7 +78,7 @@ pub(crate) async fn run(global: &Global, mut environment: Environment, args: Run
     let ok = record.is_completed();
     if global.json {
         let text = host.output(&record).await?;
-        output::json(&run_json(&record, Some(&text)));
+        output::json(&serde_json::json!(RunView::of(&record).with_output(&text)));
         return Ok(if ok { Done::Ok } else { Done::Failed });
     }
     if ok {

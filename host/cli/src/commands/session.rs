@@ -5,9 +5,9 @@ use landfall::clock::rfc3339;
 use landfall::host::{Host, PatchOptions};
 use landfall::id::{AgentName, SessionRef};
 use landfall::repository::history::{CommitInfo, Signature};
-use landfall::session::head::{Head, State};
 use landfall::session::record::{RunRecord, Text};
 use landfall::session::selector::{self, Selector};
+use landfall::session::view::{RunView, SessionView};
 use serde_json::{Value, json};
 
 use crate::args::{Global, Session, SessionArg};
@@ -56,7 +56,7 @@ async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<D
             };
             let head = host.fork(&from, &child).await?;
             if global.json {
-                output::json(&head_json(&head));
+                output::json(&json!(SessionView::of(&head)));
             } else {
                 let (child, parent) = (output::safe(&child.to_string()), output::safe(&kept.session.to_string()));
                 output::line(&format!("{child} begins with checkpoint {} of {parent}", kept.checkpoint.id));
@@ -70,7 +70,7 @@ async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<D
             };
             let record = host.rollback(&session, &to).await?;
             if global.json {
-                output::json(&run_json(&record, None));
+                output::json(&json!(RunView::of(&record)));
             } else {
                 output::line(&format!(
                     "turn {} of {}: {}",
@@ -84,7 +84,7 @@ async fn change(global: &Global, host: &Host, verb: Session) -> anyhow::Result<D
             let session = session_ref(&session)?;
             let head = host.delete(&session).await?;
             if global.json {
-                output::json(&head_json(&head));
+                output::json(&json!(SessionView::of(&head)));
             } else {
                 output::line(&format!("{} is deleted; `landfall gc` frees what it took", output::safe(&session.to_string())));
             }
@@ -101,13 +101,13 @@ async fn list(global: &Global, host: &Host, agent: Option<&AgentName>) -> anyhow
         let last = head.recent.first();
         let commit = head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()).map(|pin| pin.commit.to_string());
         if global.json {
-            all.push(head_json(&head));
+            all.push(json!(SessionView::of(&head)));
         } else {
             rows.push(vec![
                 output::safe(&head.session.to_string()),
                 head.turn.to_string(),
                 head.seq.to_string(),
-                state(&head).to_owned(),
+                SessionView::of(&head).state.to_owned(),
                 last.map_or_else(|| "-".to_owned(), |last| last.status.to_string()),
                 commit.map_or_else(|| "-".to_owned(), |commit| commit[..12].to_owned()),
             ]);
@@ -123,40 +123,6 @@ async fn list(global: &Global, host: &Host, agent: Option<&AgentName>) -> anyhow
     Ok(Done::Ok)
 }
 
-fn state(head: &Head) -> &'static str {
-    match (&head.state, &head.lease) {
-        (State::Deleted(_), _) => "deleted",
-        (State::Open, Some(_)) => "running",
-        (State::Open, None) => "idle",
-    }
-}
-
-fn head_json(head: &Head) -> Value {
-    let lease = head
-        .lease
-        .as_ref()
-        .map(|lease| json!({ "run": lease.run, "replica": lease.owner.replica, "epoch": lease.epoch, "attempt": lease.attempt }));
-    let saves: Vec<Value> = head
-        .saves
-        .iter()
-        .map(|save| json!({ "name": save.name, "checkpoint": save.checkpoint.id, "run": save.run, "at": rfc3339(save.at) }))
-        .collect();
-    json!({
-        "session": head.session.to_string(),
-        "state": state(head),
-        "turns": head.turn,
-        "runs": head.seq,
-        "epoch": head.epoch,
-        "created": rfc3339(head.created),
-        "checkpoint": head.checkpoint.as_ref().map(|checkpoint| checkpoint.id),
-        "pin": head.checkpoint.as_ref().and_then(|checkpoint| checkpoint.root.pin.as_ref()),
-        "lease": lease,
-        "forked_from": head.forked_from.as_ref().map(|from| json!({ "session": from.session.to_string(), "checkpoint": from.checkpoint })),
-        "forks": head.pins.iter().map(|pin| pin.child.to_string()).collect::<Vec<_>>(),
-        "saves": saves,
-    })
-}
-
 async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Result<Done> {
     let head = host.session(session).await?;
     let commit = match &head.checkpoint {
@@ -166,13 +132,13 @@ async fn show(global: &Global, host: &Host, session: &SessionRef) -> anyhow::Res
         None => None,
     };
     if global.json {
-        let mut shown = head_json(&head);
+        let mut shown = json!(SessionView::of(&head));
         shown["commit"] = commit.as_ref().map(commit_json).into();
         output::json(&shown);
         return Ok(Done::Ok);
     }
     output::line(&format!("session     {}", output::safe(&head.session.to_string())));
-    output::line(&format!("state       {}", state(&head)));
+    output::line(&format!("state       {}", SessionView::of(&head).state));
     output::line(&format!("turns       {} committed, {} runs in all", head.turn, head.seq));
     if let Some(checkpoint) = &head.checkpoint {
         output::line(&format!("checkpoint  {}", checkpoint.id));
@@ -207,7 +173,7 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
     }
     if global.json {
         let turn = |(run, commits): (&RunRecord, &Vec<CommitInfo>)| {
-            let mut turn = run_json(run, None);
+            let mut turn = json!(RunView::of(run));
             turn["commits"] = commits.iter().map(commit_json).collect();
             turn
         };
@@ -243,26 +209,6 @@ async fn log(global: &Global, host: &Host, session: &SessionRef, limit: usize) -
     }
     output::table(&rows);
     Ok(Done::Ok)
-}
-
-/// The document of one run: that of `run --json`, and an element of `session log --json`.
-/// `output`: the whole text where the caller has read it; else the record's own, which has only short ones.
-pub(super) fn run_json(run: &RunRecord, output: Option<&[u8]>) -> Value {
-    json!({
-        "run": run.run,
-        "session": run.session.to_string(),
-        "turn": run.turn,
-        "status": run.status.to_string(),
-        "at": run.ended.map(rfc3339),
-        "started": rfc3339(run.started),
-        "output": output.map(String::from_utf8_lossy).or_else(|| output_text(run).map(Into::into)),
-        "checkpoint": run.checkpoint_id(),
-        "pin": run.pin,
-        "failure": run.failure,
-        "workspace_rolled_back": run.workspace_rolled_back,
-        "warnings": run.warnings,
-        "usage": run.usage,
-    })
 }
 
 fn commit_json(commit: &CommitInfo) -> Value {

@@ -15,7 +15,8 @@ use axum::{Json, Router};
 use landfall::config::Scope;
 use landfall::id::{AgentName, RunId, SessionRef};
 use landfall::session::RunState;
-use landfall::trigger::http::{BODY_MAX, TurnBody, record_document, run_document, session_document};
+use landfall::session::view::{RunView, SessionView};
+use landfall::trigger::http::{BODY_MAX, TurnBody, run_document};
 use landfall::{Error, Result};
 use serde::Deserialize;
 use serde_json::json;
@@ -104,7 +105,7 @@ async fn start_turn(
     };
     let accepted = app.worker.submit(body.into_request(session, key)?).await?;
     if let Some(record) = accepted.ended {
-        return Ok(Json(record_document(&record)).into_response());
+        return Ok(Json(json!(RunView::of(&record))).into_response());
     }
     answer(&app, &accepted.session, accepted.run, wait).await
 }
@@ -159,7 +160,8 @@ async fn cancel_run(State(app): Shared, access: Access, Path(run): Path<String>)
 async fn list_sessions(State(app): Shared, access: Access) -> Result<Response, Refused> {
     access.need(Scope::Read)?;
     let heads = app.host.sessions(None).await?;
-    let sessions: Vec<_> = heads.iter().filter(|head| access.need_agent(&head.session.agent).is_ok()).map(session_document).collect();
+    let sessions: Vec<_> =
+        heads.iter().filter(|head| access.need_agent(&head.session.agent).is_ok()).map(|head| json!(SessionView::of(head))).collect();
     Ok(Json(json!({ "sessions": sessions })).into_response())
 }
 
@@ -167,14 +169,14 @@ async fn list_agent_sessions(State(app): Shared, access: Access, Path(agent): Pa
     access.need(Scope::Read)?;
     let agent: AgentName = agent.parse()?;
     access.need_agent(&agent)?;
-    let sessions: Vec<_> = app.host.sessions(Some(&agent)).await?.iter().map(session_document).collect();
+    let sessions: Vec<_> = app.host.sessions(Some(&agent)).await?.iter().map(|head| json!(SessionView::of(head))).collect();
     Ok(Json(json!({ "sessions": sessions })).into_response())
 }
 
 async fn show_session(State(app): Shared, access: Access, Path((agent, session)): Path<(String, String)>) -> Result<Response, Refused> {
     access.need(Scope::Read)?;
     let session = session_ref(&access, &agent, &session)?;
-    Ok(Json(session_document(&app.host.session(&session).await?)).into_response())
+    Ok(Json(json!(SessionView::of(&app.host.session(&session).await?))).into_response())
 }
 
 #[derive(Deserialize)]
@@ -193,7 +195,7 @@ async fn list_runs(
     let session = session_ref(&access, &agent, &session)?;
     let Query(Limit { limit }) = query.map_err(|error| Error::usage(error.body_text()))?;
     let runs = app.host.runs(&session, limit.unwrap_or(50).min(RUNS_MAX)).await?;
-    let turns: Vec<_> = runs.iter().map(record_document).collect();
+    let turns: Vec<_> = runs.iter().map(|run| json!(RunView::of(run))).collect();
     Ok(Json(json!({ "session": session.to_string(), "turns": turns })).into_response())
 }
 
