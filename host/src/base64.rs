@@ -37,7 +37,7 @@ pub(crate) fn encode(bytes: &[u8], alphabet: Alphabet) -> String {
 /// Encodes in the standard alphabet with padding.
 pub(crate) fn encode_padded(bytes: &[u8]) -> String {
     let mut text = encode(bytes, Alphabet::Standard);
-    while text.len() % 4 != 0 {
+    while !text.len().is_multiple_of(4) {
         text.push('=');
     }
     text

@@ -264,9 +264,9 @@ async fn replicas_with_other_time_zone_data_agree_on_each_tick() {
         (spec.timezone, spec.catch_up, spec.session) = ("Europe/London".to_owned(), CatchUp::All, SessionPolicy::Fresh);
         let armed = Tick::at_or_before(world.now());
         if starts_with_old {
-            old.put("daily", spec).await
+            old.put("daily", spec).await;
         } else {
-            new.put("daily", spec).await
+            new.put("daily", spec).await;
         }
         let (mut ran, switch, end) = (Vec::new(), BEGIN + 45 * 3_600_000_000_000, BEGIN + 100 * 3_600_000_000_000);
         let mut round = 0_usize;
