@@ -94,6 +94,13 @@ impl RepositoryUrl {
             }
         }
         text.push_str(path);
+        // The parser writes what isn't ASCII in three bytes each. The normal form is what is stored, and has to be read again.
+        if text.len() > MAX_LEN {
+            return Err(Error::usage(format!(
+                "a repository URL has at most {MAX_LEN} bytes, this one has {} in its normal form",
+                text.len()
+            )));
+        }
         Ok(Self { text })
     }
 
@@ -273,6 +280,9 @@ mod tests {
             assert!(RepositoryUrl::parse(bad).is_err(), "{bad}");
         }
         assert!(RepositoryUrl::parse(&format!("https://h/{}", "a".repeat(MAX_LEN))).is_err());
+        // Short enough as it is typed, and too long to be read again as it would be stored.
+        assert!(RepositoryUrl::parse(&format!("https://h/{}", "ö".repeat(MAX_LEN / 4))).is_err());
+        assert!(RepositoryUrl::parse(&format!("https://h/{}", "ö".repeat(MAX_LEN / 8))).is_ok());
     }
 
     #[test]
