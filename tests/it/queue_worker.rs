@@ -1,19 +1,33 @@
 //! The queue worker in one process: what a turn asks of the store, and many sessions at a time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use landfall::clock::SystemClock;
 use landfall::host::Host;
+use landfall::random::SystemRandom;
 use landfall::session::RunState;
 use landfall::session::record::RunRecord;
+use landfall::store::{Abilities, Store};
 use landfall::trigger::TurnRequest;
 use landfall::worker::{QueueWorker, WorkerOptions};
+use landfall_tests::seaweed::Seaweed;
 use landfall_tests::turns::{Turns, agent};
+use object_store::memory::InMemory;
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
+use object_store::{ObjectStore, ObjectStoreExt as _};
+
+/// How many turns run at a time.
+const AT_A_TIME: usize = 4;
+
+/// What a request takes on a store that is some way off.
+const FAR: Duration = Duration::from_millis(20);
 
 /// No listing of the whole queue falls into a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn worker(host: &Host) -> QueueWorker {
-    QueueWorker::start(host.clone(), WorkerOptions { concurrency: 4, poll: NEVER })
+    QueueWorker::start(host.clone(), WorkerOptions { concurrency: AT_A_TIME, poll: NEVER })
 }
 
 async fn turn(worker: &QueueWorker, session: &str, input: &str) -> RunRecord {
@@ -25,9 +39,13 @@ async fn turn(worker: &QueueWorker, session: &str, input: &str) -> RunRecord {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_small_warm_turn_makes_eight_requests_five_of_them_writes() {
-    let turns = Turns::new().unwrap();
+/// A host on this backend.
+fn on(backend: Arc<dyn ObjectStore>, prefix: &str) -> Turns {
+    let store = Store::with_backend(backend, prefix, Abilities::ALL, Arc::new(SystemClock), Arc::new(SystemRandom));
+    Turns { folder: tempfile::tempdir().unwrap(), store }
+}
+
+async fn eight_requests_five_of_them_writes(turns: &Turns) {
     let host = turns.host("cache", &[("steps", agent("steps"))]).unwrap();
     let worker = worker(&host);
     assert!(turn(&worker, "s", "append /workspace/log one").await.is_completed());
@@ -38,6 +56,27 @@ async fn a_small_warm_turn_makes_eight_requests_five_of_them_writes() {
         // The head is read and the entry made; the queue is listed; lease, pack, record, head; and the entry is deleted.
         assert_eq!((after.requests() - before.requests(), after.puts - before.puts), (8, 5), "{before:?} {after:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_warm_turn_makes_eight_requests_five_of_them_writes() {
+    eight_requests_five_of_them_writes(&Turns::new().unwrap()).await;
+}
+
+/// A slow store is asked no more often: nothing polls, and nothing is sent twice for want of an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_far_off_gets_the_same_requests() {
+    let waits = ThrottleConfig {
+        wait_get_per_call: FAR,
+        wait_put_per_call: FAR,
+        wait_list_per_call: FAR,
+        wait_list_with_delimiter_per_call: FAR,
+        wait_delete_per_call: FAR,
+        ..ThrottleConfig::default()
+    };
+    let began = Instant::now();
+    eight_requests_five_of_them_writes(&on(Arc::new(ThrottledStore::new(InMemory::new(), waits)), "")).await;
+    assert!(began.elapsed() > FAR * 4 * 4, "the store was slow");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +106,7 @@ async fn a_run_whose_task_was_dropped_is_settled_by_the_next_one() {
         tokio::spawn(async move { landfall_tests::turns::run(&host, "steps", "s", "append /workspace/log two\nsleep 600000").await })
     };
     while host.session(&of).await.unwrap().lease.is_none() {
-        landfall::clock::Clock::sleep(&landfall::clock::SystemClock, Duration::from_millis(10)).await;
+        landfall::clock::Clock::sleep(&SystemClock, Duration::from_millis(10)).await;
     }
     dropped.abort();
     let _ = dropped.await;
@@ -79,12 +118,28 @@ async fn a_run_whose_task_was_dropped_is_settled_by_the_next_one() {
     assert_eq!(host.output(&last).await.unwrap(), "1");
 }
 
+/// How many sessions take turns at the same time, and how many each.
+const SESSIONS: usize = 200;
+const TURNS: usize = 10;
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement: prints throughput, latencies and memory"]
 async fn two_hundred_sessions_of_ten_turns() {
-    const SESSIONS: usize = 200;
-    const TURNS: usize = 10;
-    let turns = Turns::new().unwrap();
+    load("memory", Arc::new(InMemory::new()), "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement: prints throughput, latencies and memory"]
+async fn two_hundred_sessions_of_ten_turns_on_s3() {
+    let server = Seaweed::shared().await;
+    let url = server.fresh_url();
+    let prefix = url.rsplit_once('/').unwrap().1;
+    load("SeaweedFS", Arc::new(crate::store_conformance::client(&server)), prefix).await;
+}
+
+async fn load(what: &str, backend: Arc<dyn ObjectStore>, prefix: &str) {
+    let ceiling = ceiling(&backend, &format!("{prefix}-ceiling")).await;
+    let turns = on(backend, prefix);
     let host = turns.host("cache", &[("steps", agent("steps"))]).unwrap();
     let worker = worker(&host);
     turn(&worker, "warm", "say warm").await;
@@ -92,7 +147,7 @@ async fn two_hundred_sessions_of_ten_turns() {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1024
     };
-    let (began, before) = (Instant::now(), host.store().counts());
+    let (began, before, mut memory) = (Instant::now(), host.store().counts(), vec![resident()]);
     let mut tasks = Vec::new();
     for session in 0..SESSIONS {
         let worker = worker.clone();
@@ -107,11 +162,10 @@ async fn two_hundred_sessions_of_ten_turns() {
             took
         }));
     }
-    let mut memory = Vec::new();
     let mut took = Vec::new();
     for (n, task) in tasks.into_iter().enumerate() {
         took.extend(task.await.unwrap());
-        if n % 50 == 0 {
+        if n % 50 == 49 {
             memory.push(resident());
         }
     }
@@ -119,7 +173,8 @@ async fn two_hundred_sessions_of_ten_turns() {
     took.sort();
     let at = |percent: usize| took[(took.len() - 1) * percent / 100];
     println!(
-        "{} turns in {:.1} s: {:.0} a second; p50 {} ms, p99 {} ms; {:.1} requests a turn; resident {memory:?} MiB",
+        "{what}: {} turns in {:.1} s: {:.0} a second, where the store alone gives the requests of {ceiling:.0} a second; p50 {} ms, p99 {} ms; \
+         {:.1} requests a turn; resident {memory:?} MiB",
         took.len(),
         elapsed.as_secs_f64(),
         took.len() as f64 / elapsed.as_secs_f64(),
@@ -127,4 +182,29 @@ async fn two_hundred_sessions_of_ten_turns() {
         at(99).as_millis(),
         (after.requests() - before.requests()) as f64 / took.len() as f64,
     );
+}
+
+/// How many turns a second the store could serve if a turn were nothing but its eight requests, with as many at a time as turns run at a time.
+async fn ceiling(backend: &Arc<dyn ObjectStore>, prefix: &str) -> f64 {
+    const ROUNDS: usize = 100;
+    let began = Instant::now();
+    let mut tasks = Vec::new();
+    for task in 0..AT_A_TIME {
+        let (backend, prefix) = (Arc::clone(backend), format!("{prefix}/{task}"));
+        tasks.push(tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let at = |n: usize| object_store::path::Path::from(format!("{prefix}/{round}-{n}"));
+                for n in 0..5 {
+                    backend.put(&at(n), vec![7; 1500].into()).await.unwrap();
+                }
+                backend.get(&at(0)).await.unwrap().bytes().await.unwrap();
+                backend.list_with_delimiter(Some(&prefix.as_str().into())).await.unwrap();
+                backend.delete(&at(0)).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    (AT_A_TIME * ROUNDS) as f64 / began.elapsed().as_secs_f64()
 }
