@@ -494,7 +494,7 @@ impl Simulation {
     /// The end comes when the last turns have ended and the queue is empty, or when they have had their time.
     fn look(&mut self) {
         let ended = (0..self.sessions).all(|session| matches!(self.last(session), Some(Told::Ended(_) | Told::Error(..))));
-        let drained = self.workers.is_none() || self.pollers.is_some() || self.world.oracle().is_drained(&self.world);
+        let drained = self.workers.is_none() || self.world.oracle().is_drained(&self.world);
         let late = self.world.timeline.now() >= self.drained + LAST_TURNS;
         let next = if late || (ended && drained) { Action::Rest } else { Action::Look };
         self.world.timeline.after(Duration::from_secs(5), Target::World, Effect::Act(next));
@@ -510,8 +510,7 @@ impl Simulation {
                 wrong = Err(format!("the last turn of session {session} ended as {last:?}"));
             }
         }
-        // Where there are schedules, the next tick may just be at work.
-        if self.workers.is_some() && self.pollers.is_none() && !self.world.oracle().is_drained(&self.world) {
+        if self.workers.is_some() && !self.world.oracle().is_drained(&self.world) {
             let left: Vec<String> = self.world.objects().below("queue/").map(str::to_owned).collect();
             wrong = wrong.and(Err(format!("the queue isn't drained: {left:?}")));
         }
