@@ -137,6 +137,7 @@ async fn two_hundred_sessions_of_ten_turns_on_s3() {
     load("SeaweedFS", Arc::new(crate::store_conformance::client(&server)), prefix).await;
 }
 
+#[expect(clippy::print_stdout, reason = "a measurement's output")]
 async fn load(what: &str, backend: Arc<dyn ObjectStore>, prefix: &str) {
     let ceiling = ceiling(&backend, &format!("{prefix}-ceiling")).await;
     let turns = on(backend, prefix);
