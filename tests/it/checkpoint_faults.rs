@@ -3,22 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::checkpoint::import::{From, ImportOptions};
 use landfall::clock::SystemClock;
-use landfall::config::Agent;
 use landfall::gc::{Options, Retention};
 use landfall::host::Host;
 use landfall::id::SessionRef;
 use landfall::random::SystemRandom;
 use landfall::store::{Abilities, Prefix, Store};
+use landfall_tests::appender::{self, bring, lines, turn};
 use landfall_tests::fault_store::{Fault, FaultStore};
-use landfall_tests::turns::{Turns, agent};
+use landfall_tests::turns::Turns;
 use object_store::memory::InMemory;
 
-const LINE: &str = "a line that is long enough not to lie in the entry of its file: 0123456789 0123456789\n";
-
 fn name(text: &str) -> SessionRef {
-    landfall::session::selector::parse_session(text).unwrap()
+    appender::name(text).unwrap()
 }
 
 struct Ground {
@@ -33,32 +30,9 @@ impl Ground {
         Self { turns: Turns { store, ..Turns::new().unwrap() }, faults }
     }
 
-    /// A host with a cache of its own, whose agent adds a line to a file in each turn.
     fn host(&self, cache: &str) -> Host {
-        let args = ["append", "/workspace/log", LINE].map(str::to_owned);
-        self.turns.host(cache, &[("bot", Agent { args: args.to_vec(), ..agent("fs-std") })]).unwrap()
+        appender::host(&self.turns, cache).unwrap()
     }
-}
-
-async fn bring(host: &Host) -> landfall::Result<()> {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("log"), LINE).unwrap();
-    for n in 0..10 {
-        std::fs::write(dir.path().join(format!("f{n}")), format!("file {n} ").repeat(200)).unwrap();
-    }
-    host.import(&name("bot/s"), From::Folder(dir.path().to_owned()), &ImportOptions::default()).await.map(drop)
-}
-
-async fn turn(host: &Host) -> landfall::Result<()> {
-    let record = landfall_tests::turns::run(host, "bot", "s", "").await?;
-    assert!(record.is_completed(), "{record:?}");
-    Ok(())
-}
-
-async fn lines(host: &Host) -> landfall::Result<usize> {
-    let bytes = host.open(&"bot/s".parse().unwrap()).await?.read("/workspace/log", 0, 1 << 20).await?;
-    assert_eq!(bytes.len() % LINE.len(), 0, "never a part of a turn");
-    Ok(bytes.len() / LINE.len())
 }
 
 #[tokio::test(flavor = "multi_thread")]

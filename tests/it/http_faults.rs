@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 use landfall::ErrorKind;
 use landfall::checkpoint::import::{From, ImportOptions};
 use landfall::clock::SystemClock;
-use landfall::config::Agent;
 use landfall::host::Host;
 use landfall::id::SessionRef;
 use landfall::random::SystemRandom;
 use landfall::store::{Prefix, Store};
+use landfall_tests::appender::{self, lines, turn};
 use landfall_tests::fault_proxy::{Fault, FaultProxy};
 use landfall_tests::seaweed::Seaweed;
-use landfall_tests::turns::{Turns, agent};
-
-const LINE: &str = "a line that is long enough not to lie in the entry of its file: 0123456789 0123456789\n";
+use landfall_tests::turns::Turns;
 
 struct Ground {
     turns: Turns,
@@ -32,48 +30,24 @@ impl Ground {
         Self { turns: Turns { store, ..Turns::new().unwrap() }, proxy }
     }
 
-    /// A host with a cache of its own, whose agent adds a line to a file in each turn.
     fn host(&self, cache: &str) -> Host {
-        let args = ["append", "/workspace/log", LINE].map(str::to_owned);
-        self.turns.host(cache, &[("bot", Agent { args: args.to_vec(), ..agent("fs-std") })]).unwrap()
+        appender::host(&self.turns, cache).unwrap()
     }
 }
 
 fn name(text: &str) -> SessionRef {
-    landfall::session::selector::parse_session(text).unwrap()
+    appender::name(text).unwrap()
 }
 
 async fn bring(host: &Host, folder: &Path) -> landfall::Result<()> {
     host.import(&name("bot/s"), From::Folder(folder.to_owned()), &ImportOptions::default()).await.map(drop)
 }
 
-/// Brings a log of one line and some files beside it.
-async fn bring_log(host: &Host) -> landfall::Result<()> {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("log"), LINE).unwrap();
-    for n in 0..10 {
-        std::fs::write(dir.path().join(format!("f{n}")), format!("file {n} ").repeat(200)).unwrap();
-    }
-    bring(host, dir.path()).await
-}
-
-async fn turn(host: &Host) -> landfall::Result<()> {
-    let record = landfall_tests::turns::run(host, "bot", "s", "").await?;
-    assert!(record.is_completed(), "{record:?}");
-    Ok(())
-}
-
-async fn lines(host: &Host) -> landfall::Result<usize> {
-    let bytes = host.open(&"bot/s".parse().unwrap()).await?.read("/workspace/log", 0, 1 << 20).await?;
-    assert_eq!(bytes.len() % LINE.len(), 0, "never a part of a turn");
-    Ok(bytes.len() / LINE.len())
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_that_is_answered_500_for_ever_ends_the_turn_and_leaves_the_session() {
     let ground = Ground::new().await;
     let host = ground.host("one");
-    bring_log(&host).await.unwrap();
+    appender::bring(&host).await.unwrap();
     let before = host.session(&name("bot/s")).await.unwrap();
     for fault in [Fault::Answer(500, "InternalError"), Fault::Answer(503, "SlowDown"), Fault::Reset] {
         drop(ground.proxy.requests());
@@ -105,7 +79,7 @@ async fn a_pack_that_is_answered_500_for_ever_ends_the_turn_and_leaves_the_sessi
 async fn a_read_that_breaks_is_repeated_or_an_error_with_a_name_and_never_other_data() {
     let ground = Ground::new().await;
     let host = ground.host("one");
-    bring_log(&host).await.unwrap();
+    appender::bring(&host).await.unwrap();
     turn(&host).await.unwrap();
     for fault in [Fault::ResetInBody, Fault::Truncate, Fault::Flip, Fault::Reset, Fault::Answer(500, "InternalError")] {
         let is_pack = |request: &landfall_tests::fault_proxy::Request| request.is("GET", "/packs/");
@@ -197,7 +171,7 @@ async fn a_large_folder_whose_third_pack_is_reset_comes_whole_at_the_second_try_
 async fn a_server_that_says_slow_down_to_a_third_of_all_requests_is_asked_less_often_and_every_turn_ends() {
     let ground = Ground::new().await;
     let host = ground.host("one");
-    bring_log(&host).await.unwrap();
+    appender::bring(&host).await.unwrap();
     turn(&host).await.unwrap();
     // Without faults: requests of a turn, and how many there are in a second.
     drop(ground.proxy.requests());
@@ -250,7 +224,7 @@ async fn a_409_on_a_create_is_no_proof_that_something_is_there() {
             creates += u32::from(meets);
             (meets && creates == nth + 1).then_some(Fault::Answer(409, "ConditionalRequestConflict"))
         });
-        bring_log(&host).await.unwrap_or_else(|error| panic!("create {nth}: {}", error.chain()));
+        appender::bring(&host).await.unwrap_or_else(|error| panic!("create {nth}: {}", error.chain()));
         assert!(ground.proxy.requests().iter().any(|(_, fault)| fault.is_some()), "create {nth} was met");
         turn(&host).await.unwrap();
         let head = host.session(&name("bot/s")).await.unwrap();

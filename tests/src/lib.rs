@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that can't go on ends by panicking")]
 #![allow(unreachable_pub, missing_debug_implementations, clippy::type_complexity, reason = "nothing here is used from outside")]
 
+pub mod appender;
 pub mod clocks;
 pub mod command;
 pub mod components;
